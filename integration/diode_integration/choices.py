@@ -16,7 +16,7 @@ from diode_collectors.inductor.adapter import POLICY_ANNOTATION, detect_hardware
 from diode_collectors.inductor.indexing import overflows
 from diode_integration.decide.abstention import Abstention, Asked, Question, Unknown, who_ranks, why_vendor
 from diode_integration.decide.decision import ERROR, DecidedBy, Decision
-from diode_integration.inductor import benchmark, convolution, entry
+from diode_integration.inductor import benchmark, entry, unranked
 from diode_integration.inductor.candidates import KnownLists
 from diode_integration.inductor.entry import AbstainedCall, CallMark, RankedCall
 from diode_integration.inductor.listing import Lister, VendorCalls, is_multi_kernel, is_tuned, lists_for_cpu
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from diode_integration.inductor.candidates import Candidates
     from diode_integration.inductor.listing import CandidateOffer, Listing
     from diode_integration.inductor.products import Product
+    from diode_integration.inductor.unranked import Unranked
     from diode_integration.picks.search import Sought
     from diode_store.records import Hardware
 
@@ -173,14 +174,14 @@ class DiodeInductorChoices(entry.Handler):
                 self.failed(error)
         return choices
 
-    def why_vendors_convolution(self, device: torch.device | None) -> str | None:
-        """Return why to keep the vendor kernel of the next convolution, without tuning; None if Inductor chooses."""
+    def why_untuned(self, op: Unranked, device: torch.device | None) -> str | None:
+        """Return why to lower the next op, which no model ranks, without tuning; None if Inductor chooses."""
         try:
-            if self.observe or not is_tuned() or not convolution.offers_vendor():
+            if self.observe or not is_tuned() or not unranked.offers_vendor(op):
                 return None
             unknown = Unknown.VENDOR if self.graphs.is_without_model else self.unknown
             hardware = self._hardware or (detect_hardware(device) if device else None)
-            return convolution.why_kept(unknown, self.models, hardware)
+            return unranked.why_kept(op, unknown, self.models, hardware)
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
             return None

@@ -21,11 +21,11 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.kernel_inputs import KernelInputs
 from torch._inductor.kernel_template_choice import KernelTemplateChoice
 from torch._inductor.select_algorithm import AlgorithmSelectorCache, AutotuneArgs, get_algorithm_selector_cache
-from torch._inductor.utils import _use_conv_autotune_backend
+from torch._inductor.utils import _use_conv_autotune_backend, use_aten_gemm_kernels
 
 import diode_integration
 from diode_integration.choices import DiodeInductorChoices
-from diode_integration.inductor import second_try
+from diode_integration.inductor import second_try, unranked
 from diode_integration.inductor.after_import import ENTRANCES
 from diode_integration.inductor.benchmark import _LEFT_TO_INDUCTOR
 from diode_integration.inductor.listing import _heuristic_registry
@@ -126,12 +126,15 @@ def test_a_graph_is_compiled_by_one_function() -> None:
     assert f"mb_compiled_graph = {second_try.ENTRANCE}(" in source  # looked up at each call
 
 
-def test_convolutions_have_a_lowering() -> None:
-    """The hook wraps it, and asks whether the vendor's convolution is listed."""
+def test_ops_that_no_model_ranks_have_a_lowering() -> None:
+    """The hook wraps it, and asks whether the vendor kernel is listed."""
     from torch._inductor import lowering  # takes long
 
-    assert torch.ops.aten.convolution.default in lowering.lowerings
+    found = {op: of for of, op in unranked.lowered_ops(lowering.lowerings)}
+    assert torch.ops.aten.convolution.default in found
+    assert set(found.values()) == set(unranked.UNRANKED)
     assert callable(_use_conv_autotune_backend)
+    assert callable(use_aten_gemm_kernels)
 
 
 def test_compile_seconds_are_kept_by_name() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,8 @@ from diode_collectors.inductor import indexing
 from diode_collectors.problems.problem import parse_problem
 from diode_integration.decide.abstention import Unknown, parse_unknown, why_vendor
 from diode_integration.decide.decision import DecidedBy
-from diode_integration.inductor import convolution, entry
+from diode_integration.inductor import entry, unranked
+from diode_integration.inductor.after_import import put_in_place
 from diode_integration.inductor.listing import VendorCalls
 from diode_integration.install import install
 from diode_store.errors import SettingsError
@@ -255,7 +256,7 @@ def test_no_mode_tunes_convolutions_on_a_gpu_that_a_model_knows() -> None:
     handler = hooked()
     assert convolved(handler)[0].timed == []
     (decision,) = handler.decisions()
-    assert decision.reason.endswith(convolution.SELDOM_WINS)
+    assert decision.reason.endswith(unranked.SELDOM_WINS)
     on_cpu = hooked(TileModel(card=card_of(DOMAIN)), hardware=None)
     assert len(convolved(on_cpu)[0].left[0]) > 1
 
@@ -275,15 +276,38 @@ def test_convolutions_are_stock_inductors_after_the_uninstall() -> None:
     with install(hooked(mode="zero")):
         changed = {op for op, lowering in lowerings.items() if lowering is not before[op]}
         assert torch.ops.aten.convolution.default in changed
-        assert changed <= set(convolution._OPS)
+        assert changed == {op for _, op in unranked.lowered_ops(before)}
     assert lowerings == before
+
+
+@pytest.mark.parametrize(
+    ("mode", "tuned"), [("zero", set()), ("adaptive", {"grouped products", "flex attention"})], ids=["zero", "adaptive"]
+)
+def test_zero_mode_tunes_nothing_that_no_model_ranks(mode: str, tuned: set[str]) -> None:
+    """Grouped products and flex attention are lowered as without max-autotune; other modes have Inductor tune them."""
+    lowerings = torch._inductor.lowering.lowerings
+    handler, seen = hooked(mode=mode), []
+    ops = {op: of for of, op in unranked.lowered_ops(lowerings)}
+    with ExitStack() as undo:
+        for op in ops:
+            put_in_place(lowerings, op, lambda _: seen.append(inductor_config.max_autotune_gemm), undo)
+        undo.enter_context(install(handler))
+        undo.enter_context(inductor_config.patch(max_autotune_gemm=True))
+        for op in ops:
+            lowerings[op](SimpleNamespace(get_device=lambda: CPU))
+    assert seen == [of.plural in tuned for of in ops.values()]
+    kept = [of for of in ops.values() if of.plural not in tuned]
+    assert [decision.decided_by for decision in handler.decisions()] == [
+        DecidedBy.VENDOR if of.has_vendor else DecidedBy.STOCK for of in kept
+    ]
+    assert {of.plural for of in ops.values()} == {of.plural for of in unranked.UNRANKED}
 
 
 def test_without_the_vendors_there_is_nothing_to_keep() -> None:
     """Where Inductor is told to take templates only, it does."""
     handler = hooked(mode="zero")
     with inductor_config.patch(max_autotune_gemm=True, max_autotune_conv_backends="TRITON"):
-        assert handler.why_vendors_convolution(CPU) is None
+        assert handler.why_untuned(unranked.CONVOLUTIONS, CPU) is None
     with inductor_config.patch(max_autotune_gemm=True, max_autotune_conv_backends="ATEN,TRITON"):
-        assert handler.why_vendors_convolution(CPU) is not None
-    assert handler.why_vendors_convolution(CPU) is None  # no max-autotune is asked for
+        assert handler.why_untuned(unranked.CONVOLUTIONS, CPU) is not None
+    assert handler.why_untuned(unranked.CONVOLUTIONS, CPU) is None  # no max-autotune is asked for

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from diode_integration.decide.clock import Clock, Timed
     from diode_integration.decide.models import ModelSet
     from diode_integration.decide.ranking import Ranking
+    from diode_integration.inductor.unranked import Unranked
     from diode_trainer.policy import Policy
 
 HOOK_VERSION = 11
@@ -84,8 +85,8 @@ class Handler(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
         """Return the choices of an op to go on with; never an empty list."""
 
     @abstractmethod
-    def why_vendors_convolution(self, device: torch.device | None) -> str | None:
-        """Return why to keep the vendor kernel of the next convolution, without tuning; None if Inductor chooses."""
+    def why_untuned(self, op: Unranked, device: torch.device | None) -> str | None:
+        """Return why to lower the next op, which no model ranks, without tuning; None if Inductor chooses."""
 
     @abstractmethod
     def settled(self, decision: Decision) -> None:

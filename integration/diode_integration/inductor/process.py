@@ -27,7 +27,7 @@ from torch._inductor import config as inductor_config
 from torch._inductor import virtualized
 from torch._inductor.choices import InductorChoices
 
-from diode_integration.inductor import benchmark, convolution, entry, second_try
+from diode_integration.inductor import benchmark, entry, second_try, unranked
 from diode_integration.inductor.entry import ProcessChoices
 from diode_store.values import safely
 
@@ -74,7 +74,7 @@ def engage(handler: Handler, undo: ExitStack) -> None:
     ProcessChoices.handler = handler
     _reach_stock_handlers(undo)
     second_try.guard(installed, undo)
-    convolution.guard(installed, undo)
+    unranked.guard(installed, undo)
     if hasattr(inductor_choices, "register_inductor_choices"):
         undo.callback(inductor_choices.unregister_inductor_choices, _KEY)
         inductor_choices.register_inductor_choices(_KEY, process_choices)

@@ -1,0 +1,146 @@
+"""Lowers ops that no model ranks without tuning them, in zero mode and where tuning seldom wins.
+
+Zero mode benchmarks nothing, so it lowers all of them so. Other modes do for convolutions on a GPU that a model knows:
+with max-autotune, Inductor makes a 1 x 1 convolution a matrix product before it asks a choices handler. The library's
+own convolution is no candidate then, though it is often faster.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from diode_integration.decide.abstention import Unknown, why_vendor
+from diode_integration.decide.decision import DecidedBy, Decision
+from diode_integration.inductor.after_import import once_inductor_is_there, put_in_place
+from diode_integration.inductor.listing import patched
+from diode_store.devices.known import NVIDIA
+from diode_trainer.covered import Familiarity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import ExitStack
+
+    from diode_integration.decide.models import ModelSet
+    from diode_integration.inductor.entry import Handler
+    from diode_store.records import Hardware
+
+_LOWERING = "torch._inductor.lowering"
+_ATEN = torch.ops.aten
+
+
+class Unranked(NamedTuple):
+    """Ops of a kind, which Inductor tunes and no model ranks."""
+
+    plural: str
+    """Their name in a reason."""
+    ops: tuple[str, ...]
+    """Names below ``torch.ops``. Some versions of torch lack some, or do not tune them."""
+    has_vendor: bool = True
+    """False if Inductor has templates alone, of which it takes its default without max-autotune."""
+    seldom_wins: bool = False
+    """True if tuning seldom finds a faster kernel; docs/results/whole-models-h100.md has the measurements."""
+
+
+CONVOLUTIONS = Unranked(
+    "convolutions",
+    ("aten.convolution", "aten.convolution.default", "aten.convolution_backward.default"),
+    seldom_wins=True,
+)
+UNRANKED = (
+    CONVOLUTIONS,
+    Unranked("grouped products", ("aten._grouped_mm.default", "aten._scaled_grouped_mm.default")),
+    Unranked(
+        "flex attention",
+        ("higher_order.flex_attention", "higher_order.flex_attention_backward"),
+        has_vendor=False,
+    ),
+)
+SELDOM_WINS = "what Inductor tunes instead is seldom faster"
+"""Reason to keep the vendor kernel on a GPU."""
+
+
+def guard(installed: Callable[[], Handler | None], undo: ExitStack) -> None:
+    """Have Inductor lower ops that no model ranks without tuning, where the installed handler wants it."""
+    once_inductor_is_there(lambda: _wrap(installed, undo), undo)
+
+
+def offers_vendor(unranked: Unranked) -> bool:
+    """Return whether Inductor lists the vendor kernel, or has none to list; if not, something else has to stay."""
+    from torch._inductor.utils import _use_conv_autotune_backend, use_aten_gemm_kernels
+
+    if unranked is CONVOLUTIONS:
+        return bool(_use_conv_autotune_backend("ATEN"))
+    return not unranked.has_vendor or bool(use_aten_gemm_kernels())
+
+
+def why_kept(unranked: Unranked, unknown: Unknown, models: ModelSet | None, hardware: Hardware | None) -> str | None:
+    """Return why the hook has an op lowered without tuning, or None if Inductor chooses."""
+    if unknown is not Unknown.AUTO:
+        return why_vendor(unknown, "op", None, hardware)
+    if not unranked.seldom_wins or models is None or hardware is None or hardware.vendor != NVIDIA:
+        return None
+    return None if models.standing(hardware).familiarity is Familiarity.UNKNOWN else SELDOM_WINS
+
+
+def lowered_ops(lowerings: Mapping[Any, Any]) -> Iterator[tuple[Unranked, Any]]:
+    """Yield every op that no model ranks and for which Inductor has a lowering of its own."""
+    for unranked in UNRANKED:
+        for name in unranked.ops:
+            op = _operator(name)
+            if op in lowerings and not getattr(lowerings[op], "_is_fallback_handler", False):
+                yield unranked, op
+
+
+def _wrap(installed: Callable[[], Handler | None], undo: ExitStack) -> bool:
+    """Wrap the lowerings; return False if they are not registered yet."""
+    lowerings = getattr(sys.modules.get(_LOWERING), "lowerings", {})
+    if _ATEN.convolution.default not in lowerings:
+        return False
+    for unranked, op in list(lowered_ops(lowerings)):
+        put_in_place(lowerings, op, _lowered(unranked, _short_name(op), lowerings[op], installed), undo)
+    return True
+
+
+def _operator(name: str) -> Any:
+    """Return an operator by its name below ``torch.ops``; None if this torch has none."""
+    try:
+        return attrgetter(name)(torch.ops)
+    except AttributeError:
+        return None
+
+
+def _short_name(op: Any) -> str:
+    """Return ``grouped_mm`` for ``aten._grouped_mm.default``."""
+    return str(op).removeprefix("aten.").partition(".")[0].strip("_")
+
+
+def _lowered(
+    unranked: Unranked, name: str, stock: Callable[..., Any], installed: Callable[[], Handler | None]
+) -> Callable[..., Any]:
+    @functools.wraps(stock)
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        owner = installed()
+        device = getattr(args[0], "get_device", lambda: None)() if args else None
+        if owner is None or (why := owner.why_untuned(unranked, device)) is None:
+            return stock(*args, **kwargs)
+        with patched(max_autotune=False, max_autotune_gemm=False):
+            lowered = stock(*args, **kwargs)
+        try:
+            owner.settled(_decision(unranked, name, device, why))
+        except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
+            owner.failed(error)
+        return lowered
+
+    return lower
+
+
+def _decision(unranked: Unranked, name: str, device: torch.device | None, why: str) -> Decision:
+    kept = "the vendor kernel" if unranked.has_vendor else "Inductor's default"
+    by = DecidedBy.VENDOR if unranked.has_vendor else DecidedBy.STOCK
+    reason = f"op: no model ranks {unranked.plural}; {kept} is kept: {why}"
+    return Decision(name, None, str(device or "unknown"), 0, (), None, reason, decided_by=by)
