@@ -95,6 +95,7 @@ def test_steps_of_the_workflow_can_be_left_out(trained_on_bundled: Path) -> None
     assert "regret@1" in finished.stdout
 
 
+@pytest.mark.long
 def test_comparing_with_max_autotune(trained_on_bundled: Path) -> None:
     """From a data set that a GPU timed, a solution is made, and the model's choices are compared with it."""
     finished = run(trained_on_bundled, "max_autotune_validation.sh", ".", HARDWARE="h200")
@@ -109,6 +110,7 @@ def test_comparing_before_there_is_anything(tmp_path: Path) -> None:
     assert (finished.returncode, finished.stderr) == (1, f"error: {missing}: no such file; {remedy}\n")
 
 
+@pytest.mark.long
 def test_collecting_in_your_own_process(tmp_path: Path) -> None:
     """The collector hears of real compiles."""
     finished = run(tmp_path, "collect_matmul_dataset.py", "--spool", str(tmp_path / "spool"))
@@ -117,6 +119,7 @@ def test_collecting_in_your_own_process(tmp_path: Path) -> None:
     assert list((tmp_path / "spool").glob("*.seg"))
 
 
+@pytest.mark.long
 def test_training_in_python(tmp_path: Path) -> None:
     """A model is trained, judged and saved."""
     finished = run(tmp_path, "train_and_evaluate.py", "--problems", "30", "--epochs", "5")
@@ -136,6 +139,7 @@ def test_too_few_problems_to_train_on(tmp_path: Path) -> None:
     assert finished.stderr.count("\n") == 1
 
 
+@pytest.mark.long
 def test_compiling_with_the_hook(tmp_path: Path) -> None:
     """The shipped model ranks what a GPU would be offered while a real module is compiled for this CPU."""
     finished = run(tmp_path, "compile_with_hook.py")

@@ -246,6 +246,7 @@ def test_by_which_problems(database: str) -> None:
     assert 0 < told[0] < told[-1] <= 1
 
 
+@pytest.mark.long
 def test_a_model_that_has_learned_from_what_it_is_judged_by(database_url: str) -> None:
     """It is said, with what its card says of problems that were held out."""
     with Store.open(database_url) as store:

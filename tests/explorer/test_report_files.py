@@ -47,6 +47,7 @@ def read(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
+@pytest.mark.long
 def test_two_reports_are_the_same(warehouse: str, tmp_path: Path) -> None:
     """To the last byte, though they were made one after the other."""
     results = [run(warehouse, tmp_path / name) for name in ("one", "two")]
@@ -92,6 +93,7 @@ def test_a_page_needs_nothing_but_itself(warehouse: str, tmp_path: Path) -> None
     assert any(name.startswith("problem-") for name in pages)
 
 
+@pytest.mark.long
 def test_problems_are_those_that_are_linked(warehouse: str, tmp_path: Path) -> None:
     """As many as are asked for; a picture is there for light and for dark."""
     run(warehouse, tmp_path / "out", "--problems", "1")
@@ -105,6 +107,7 @@ def test_problems_are_those_that_are_linked(warehouse: str, tmp_path: Path) -> N
     assert pictures[0][0] != pictures[0][1]
 
 
+@pytest.mark.long
 def test_a_page_that_is_asked_for(warehouse: str, tmp_path: Path) -> None:
     """By its address on the site."""
     result = run(warehouse, tmp_path / "out", "--problems", "0", "--page", "/problem?m=512&k=512", "--json")
@@ -115,6 +118,7 @@ def test_a_page_that_is_asked_for(warehouse: str, tmp_path: Path) -> None:
     assert "64x128x256" not in read(tmp_path / "out")[name]
 
 
+@pytest.mark.long
 def test_a_further_state_of_a_page_is_a_file_of_its_own(warehouse: str, tmp_path: Path) -> None:
     """It does not take the place of the page as it is, not even with a single filter."""
     device = f"device={samples.measurement(0).hardware.name.replace(' ', '+')}"

@@ -254,6 +254,7 @@ def test_a_port_in_use(database_url: str) -> None:
     assert f"port {port} of 127.0.0.1 is in use; choose another with --port" in told
 
 
+@pytest.mark.long
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what to install."""
     monkeypatch.setattr(needed, "find_spec", lambda name: None if name == "starlette" else object())

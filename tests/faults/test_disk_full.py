@@ -150,6 +150,7 @@ def test_a_full_quarantine_disk(processes: ForkServer, small_disk: MakeDisk, dat
     assert_exactly_once(database_url, [*uids, *later], produced)
 
 
+@pytest.mark.long
 def test_a_full_lake_disk(
     small_disk: MakeDisk, database_url: str, diode: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:

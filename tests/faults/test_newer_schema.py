@@ -13,6 +13,7 @@ from compare import assert_exactly_once
 from processes import drained
 from producing import produce, produced
 
+from campaigns import mostly_long
 from diode_collectors.spool.spool import SpoolWriter
 from diode_store.warehouse import schema
 from diode_store.warehouse.database import make_engine
@@ -69,7 +70,7 @@ def filled(spool: Path) -> Path:
     return spool
 
 
-@pytest.mark.parametrize("mode", ["run", "--once", "--dry-run"])
+@pytest.mark.parametrize("mode", mostly_long(["run", "--once", "--dry-run"], 1))
 def test_a_daemon_refuses_a_newer_schema(processes: ForkServer, filled: Path, newer_url: str, mode: str) -> None:
     """It ends with 1 and one line that names the remedy; the spool stays as it was, and goes in after the upgrade."""
     before = content(filled)

@@ -109,6 +109,7 @@ def fallen(
     return Fallen(processes, spool, server, proxy, name, url, port, writer, daemon)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("moment", "way"),
     [("copy", "proxy"), *(pytest.param(moment, way, marks=long) for moment in MOMENTS for way in ("proxy", "SIGSTOP"))],
@@ -149,6 +150,7 @@ def test_a_connection_that_falls_silent(fallen: Fallen, moment: str) -> None:
     fallen.finish()
 
 
+@pytest.mark.long
 def test_a_statement_that_takes_long(fallen: Fallen) -> None:
     """A server that works, or waits for a lock, is not silent: the daemon waits, and stays ready."""
     with psycopg.connect(fallen.server.url(fallen.name).replace("+psycopg", "")) as other:

@@ -178,7 +178,7 @@ def norm_of_product(a: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.layer_norm(a @ B, (B.shape[1],)).square().sum()
 
 
-@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("guarded", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_guard_states_nothing(guarded: bool) -> None:  # noqa: FBT001 - a parameter of pytest's
     """A condition on the number of rows, of the program's or of Inductor's own, leaves the decision to the hint."""
     function = (lambda a: norm_of_product(a) if a.shape[0] < 1000 else a.sum()) if guarded else norm_of_product

@@ -58,6 +58,7 @@ def test_the_aot_autograd_cache_knows_who_chose() -> None:
         assert step(None) == (0, 0, 1)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # torch.export's own
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_aot_inductor(tmp_path: Path) -> None:

@@ -117,6 +117,7 @@ def test_the_same_choices_again(op: str, tmp_path: Path) -> None:
     assert [decision.decided_by for decision in handler.decisions()] == [DecidedBy.PICKS]
 
 
+@pytest.mark.long
 def test_real_cpp_kernels(tmp_path: Path) -> None:
     """On this CPU, timed and run for real: what was chosen is taken again without a benchmark, C++ or not."""
     path = tmp_path / "p.json"

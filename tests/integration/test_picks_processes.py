@@ -51,7 +51,8 @@ def chosen_by(number: int, picks: Path, folder: Path) -> str:
     return done.stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize("processes", [3, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("processes", [3, 30])
 def test_every_process_chooses_the_same(processes: int, tmp_path: Path) -> None:
     """The decisions of each, with times and reasons, and its part of Inductor's cache key, are equal in every byte."""
     kernels = {"mm": (tile(), VENDOR["mm"]), "addmm": (VENDOR["addmm"], tile()), "bmm": (tile("bmm"),)}
@@ -106,6 +107,7 @@ print(open("{path}").read())
 """
 
 
+@pytest.mark.long
 def test_locking_a_program(tmp_path: Path) -> None:
     """A program that locks runs where warnings are errors, and its file makes the next one choose the same."""
     path = tmp_path / "p.json"

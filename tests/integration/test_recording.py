@@ -128,6 +128,7 @@ def test_abstentions_are_recorded(spool: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_without_a_spool_nothing_is_imported_or_written(tmp_path: Path) -> None:
     """The spool's room is loaded by those who have one."""
     code = (

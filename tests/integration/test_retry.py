@@ -147,7 +147,7 @@ def _(_x: torch.Tensor) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("function", [add_to_input, add_between])
+@pytest.mark.parametrize("function", [pytest.param(add_to_input, marks=pytest.mark.long), add_between])
 def test_the_second_try_compiles_the_graph_as_it_was(
     function: Callable[..., Any], compile_fx: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_report_is_printed_at_the_end_where_it_is_asked_for() -> None:
         assert "ops decided" not in result.stderr
 
 
+@pytest.mark.long
 def test_a_handler_of_ones_own_beside_the_import() -> None:
     """As the documentation has it: what the import waits for and what the installation waits for do not collide."""
     code = (
@@ -99,6 +100,7 @@ def test_only_one_disables() -> None:
     assert finished.stdout == "True\n"
 
 
+@pytest.mark.long
 def test_an_import_of_inductor_survives_what_the_hook_cannot_use() -> None:
     """When the hook cannot be loaded, one line says so, even with warnings as errors, and Inductor works."""
     finished = run(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import samples
+from campaigns import mostly_long
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.spool.writer import SpoolWriter
 from diode_collectors.sweep.devices import device_elsewhere
@@ -49,6 +50,7 @@ def too_few(job: TuningJob) -> str | None:
     return found["too_few"]
 
 
+@pytest.mark.long
 def test_a_budget_that_is_too_small(tmp_path: Path) -> None:
     """The remedy is for the whole command, which divides its budget among models of device."""
     assert too_few(job(tmp_path, 1.0)) == f"{FOUR}give --budget 2m"
@@ -64,7 +66,8 @@ def test_too_few_products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    ("count", "space", "is_enough"), [(5, "GUIDED:12", False), (6, "GUIDED:12", True), (6, "VENDOR", False)]
+    ("count", "space", "is_enough"),
+    mostly_long([(6, "GUIDED:12", True), (5, "GUIDED:12", False), (6, "VENDOR", False)], 1),
 )
 def test_what_is_measured_counts(database_url: str, tmp_path: Path, count: int, space: str, *, is_enough: bool) -> None:
     """Four more make ten; those of the vendor's kernels alone teach too little."""
@@ -74,6 +77,7 @@ def test_what_is_measured_counts(database_url: str, tmp_path: Path, count: int, 
     assert (too_few(again) is None) is is_enough
 
 
+@pytest.mark.long
 def test_an_interrupted_run(tmp_path: Path) -> None:
     """What its sweep has left in the spool counts, though it is not ingested; its budget cannot be another."""
     tuning = job(tmp_path, 1.0)

@@ -112,6 +112,7 @@ def test_an_older_gpu_is_guided_by_half_as_well() -> None:
     assert len([config for config in wanted if config in there]) >= 6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("from_scratch", "space", "guided"),
     [

@@ -45,11 +45,11 @@ def end(job: TuningJob, stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("first", "second", "left"),
     [
-        (None, None, [0, 1]),
-        (Stage.MEASURING, None, [0, 1]),
-        (Stage.DONE, Stage.MEASURING, [1]),
         (Stage.DONE, Stage.TRAINING, [1]),
-        (Stage.DONE, Stage.DONE, [0, 1]),
+        pytest.param(None, None, [0, 1], marks=pytest.mark.long),
+        pytest.param(Stage.MEASURING, None, [0, 1], marks=pytest.mark.long),
+        pytest.param(Stage.DONE, Stage.MEASURING, [1], marks=pytest.mark.long),
+        pytest.param(Stage.DONE, Stage.DONE, [0, 1], marks=pytest.mark.long),
     ],
 )
 def test_what_was_done_before_an_interruption_is_not_done_again(
@@ -62,6 +62,7 @@ def test_what_was_done_before_an_interruption_is_not_done_again(
     assert left_to_do(jobs) == [jobs[i] for i in left]
 
 
+@pytest.mark.long
 def test_what_was_done_of_another_command_is_done(tmp_path: Path, jobs: list[TuningJob]) -> None:
     """A run with other options does not stand for this one."""
     end(made(tmp_path, 30.0)[0], Stage.DONE)
@@ -88,6 +89,7 @@ class Sweeps:
         return {"measured": 12, "skipped": 0, "timings": 156, "seconds": 60}
 
 
+@pytest.mark.long
 def test_kernels_are_kept_from_round_to_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What problems of one round share serves those of the next; after the last it is gone."""
     sweeps = Sweeps()
@@ -118,6 +120,7 @@ def test_a_first_round_is_chosen_by_what_earlier_runs_measured(
     assert asked == [interim] * is_asked
 
 
+@pytest.mark.long
 def test_the_vendors_kernels_are_timed_of_further_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those that no earlier round measures, which no model chooses, by kernels that nobody lists."""
     done = Pool([DEVICES[0]], ProblemRequest(), database=str(tmp_path / "absent.db"), cores=16)
@@ -133,6 +136,7 @@ def test_the_vendors_kernels_are_timed_of_further_problems(tmp_path: Path, monke
     assert not measured & {problem.problem().key for problem in problems}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("device", "from_scratch", "members"), [(0, False, "12"), (1, False, None), (1, True, "12")])
 def test_a_model_that_begins_with_nothing_has_twelve_members(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: int, members: str | None, *, from_scratch: bool
@@ -175,8 +179,8 @@ class Training:
     ("end", "problems", "resumed"),
     [
         (KeyboardInterrupt(), 50, [False, True]),
-        (KeyboardInterrupt(), 51, [False, False]),
-        (CommandFailedError("it failed"), 50, [False, False]),
+        pytest.param(KeyboardInterrupt(), 51, [False, False], marks=pytest.mark.long),
+        pytest.param(CommandFailedError("it failed"), 50, [False, False], marks=pytest.mark.long),
     ],
     ids=["interrupted", "other data", "failed"],
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import samples
+from campaigns import mostly_long
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.problems.selection import ProblemRequest
@@ -39,7 +40,9 @@ def spaces(rounds: list[Round]) -> list[str]:
 
 @pytest.mark.parametrize(
     ("budget_s", "space"),
-    [(100.0, "EXHAUSTIVE"), (36.0, "SAMPLE:192"), (29.5, "SAMPLE:96"), (25.0, "SAMPLE:48"), (5.0, None)],
+    mostly_long(
+        [(100.0, "EXHAUSTIVE"), (5.0, None), (36.0, "SAMPLE:192"), (29.5, "SAMPLE:96"), (25.0, "SAMPLE:48")], 2
+    ),
 )
 def test_few_products_are_timed_by_more_kernels(tmp_path: Path, budget_s: float, space: str | None) -> None:
     """In a round of their own, by as many as there is time for; then those that keep them company, by few."""
@@ -64,7 +67,7 @@ def test_many_named_products_have_no_company(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget_s", "rounds"), [(5.0, 1), (180.0, 1), (300.0, 1), (600.0, 2), (1200.0, 3), (36000.0, 3)]
+    ("budget_s", "rounds"), mostly_long([(5.0, 1), (1200.0, 3), (180.0, 1), (300.0, 1), (600.0, 2), (36000.0, 3)], 2)
 )
 def test_the_standard_set_is_timed_by_few(tmp_path: Path, budget_s: float, rounds: int) -> None:
     """In rounds of a thousand problems at least, or in one; then by the vendor's kernels, if samples leave any."""
@@ -77,6 +80,7 @@ def test_the_standard_set_is_timed_by_few(tmp_path: Path, budget_s: float, round
     assert len(found.problems) > 9900
 
 
+@pytest.mark.long
 def test_no_more_rounds_than_problems_fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor one by the vendor's kernels where samples leave nothing; what is measured fills none."""
     named = tuple(f"mm:{8 * i}x512x512" for i in range(1, 1501))
@@ -99,6 +103,7 @@ def test_more_cores_and_devices_make_more_rounds(tmp_path: Path) -> None:
     assert of_samples == [1, 2, 3]
 
 
+@pytest.mark.long
 def test_what_shares_kernels_costs_less(tmp_path: Path) -> None:
     """Whole rows of the standard set do; odd ones, which are measured nearly as often, have kernels of their own."""
     found = pool(tmp_path / "absent.db", ProblemRequest())
@@ -140,6 +145,7 @@ def test_how_long_it_takes_to_have_enough(tmp_path: Path) -> None:
     assert (found.enough_s(7, left[:2]), found.enough_s(8, left[:2])) == (None, seconds(left[:2]))
 
 
+@pytest.mark.long
 def test_what_is_left_out(tmp_path: Path) -> None:
     """In whichever dtype, and as it is lowered, it is neither named, nor company, nor of the standard set."""
     absent = tmp_path / "absent.db"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from campaigns import mostly_long
 from diode_collectors.inductor.device import detect_hardware
 from diode_store.errors import DiodeError, SettingsError
 from diode_tuning.program import list_products, resolved
@@ -62,6 +63,7 @@ def test_what_a_program_compiles(
         list_products(command, tmp_path / "programs", here, reuse=False)
 
 
+@pytest.mark.long
 def test_a_program_that_compiles_nothing_here(tmp_path: Path, here: set[bytes]) -> None:
     """The message says whether there was nothing, or nothing for this device."""
     program = tmp_path / "idle.py"
@@ -74,7 +76,7 @@ def test_a_program_that_compiles_nothing_here(tmp_path: Path, here: set[bytes]) 
     assert not (tmp_path / "programs").exists()
 
 
-@pytest.mark.parametrize("command", ["", "missing.py --steps 1", "'unbalanced"])
+@pytest.mark.parametrize("command", mostly_long(["missing.py --steps 1", "", "'unbalanced"], 1))
 def test_no_program(command: str) -> None:
     """What is no file is refused before anything is run."""
     with pytest.raises(SettingsError, match="--from-script"):

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from snippets import printed_by
 from spool_reading import spooled
 
@@ -17,6 +18,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "collect_in_process.md").read_text(
 DATASET, SPOOL, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
+@pytest.mark.long
 def test_the_data_set_of_the_page(tmp_path: Path) -> None:
     """On a CPU both files are there, empty, and the two kernels are counted."""
     said = printed_by(DATASET, tmp_path)

@@ -43,6 +43,7 @@ def test_ctrl_c_ends_the_quickstart_quietly(tmp_path: Path) -> None:
     assert (process.returncode, error) == (130, "\ninterrupted; run it again, what is done is kept\n")
 
 
+@pytest.mark.long
 def test_the_quickstart_keeps_to_one_warehouse(tmp_path: Path) -> None:
     """What it ingests is what it queries, whatever the daemon's settings file says."""
     config = tmp_path / "config" / "torch-diode" / "diode-ingest.toml"

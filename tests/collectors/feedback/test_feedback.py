@@ -282,6 +282,7 @@ def test_a_living_process_hands_over_now_and_then(spool: Path) -> None:
     assert len(spooled(spool)) == 2
 
 
+@pytest.mark.long
 def test_a_forked_child_collects_nothing_and_ends(spool: Path) -> None:
     """A child has no writer: it must neither fill the queue nor wait at its end for what fills it."""
     script = Path(__file__).parent / "feedback_fork.py"

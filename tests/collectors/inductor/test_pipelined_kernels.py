@@ -82,10 +82,10 @@ def kernels(left: torch.Tensor, right: torch.Tensor, wanted: Sequence[GemmConfig
     ("m", "n", "k", "layout"),
     [
         pytest.param(64, 304, 97, "nt", id="odd rows"),
-        pytest.param(64, 304, 97, "nn", id="odd rows of A alone"),
-        pytest.param(64, 304, 98, "nt", id="rows of whole 4 bytes"),
+        pytest.param(64, 304, 97, "nn", id="odd rows of A alone", marks=pytest.mark.long),
+        pytest.param(64, 304, 98, "nt", id="rows of whole 4 bytes", marks=pytest.mark.long),
         pytest.param(64, 304, K_BLOCK, "nt", id="one iteration"),
-        pytest.param(65, 1, 128, "tn", id="odd rows of A and a vector"),
+        pytest.param(65, 1, 128, "tn", id="odd rows of A and a vector", marks=pytest.mark.long),
     ],
 )
 def test_stages_make_other_kernels_where_the_loop_is_pipelined(m: int, n: int, k: int, layout: str) -> None:

@@ -160,6 +160,7 @@ def test_an_unreadable_segment_fails(spool: Path, where: Sequence[object]) -> No
         assert ended.err == f"error: {spool}/a.seg: cannot be read: it is not a regular file; move it away\n"
 
 
+@pytest.mark.long
 def test_another_ingester_at_work(
     spool: Path, where: Sequence[object], database_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -298,6 +298,7 @@ def test_what_is_bad_is_told_with_its_spool(spools: tuple[Path, Path], config: P
     )
 
 
+@pytest.mark.long
 def test_what_ships_goes_into_the_first_spool(spools: tuple[Path, Path], config: Path, tmp_path: Path) -> None:
     """And a dry run says what would come of that, and of what waits there already."""
     _, b = spools

@@ -101,6 +101,7 @@ def test_triton_choices_of_a_compile(tmp_path: Path, database_path: Path) -> Non
     assert {row["outcome"] for row in rows} == {"ok", "failed_unspecified"}
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("sweeps")
 def test_kernels_of_a_sweep_on_this_cpu(swept: Swept, tmp_path: Path, database_path: Path) -> None:
     """ATen and C++ kernels of mm, addmm and bmm, timed by the command, are the rows that the spool held."""

@@ -71,6 +71,7 @@ def packed_again(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     return data, output / data.segment.name
 
 
+@pytest.mark.long
 def test_packed_again_it_holds_the_same(packed_again: tuple[BundledSet, Path]) -> None:
     """The documented command gives the same records in the same order."""
     data, segment = packed_again
@@ -79,6 +80,7 @@ def test_packed_again_it_holds_the_same(packed_again: tuple[BundledSet, Path]) -
     assert tuple(frame.measurement() for frame in read_segment(segment)) == data.found()
 
 
+@pytest.mark.long
 def test_packed_again_it_is_the_same_file(packed_again: tuple[BundledSet, Path]) -> None:
     """The bytes are the same, where zlib compresses as the one did that made the segment."""
     data, segment = packed_again
@@ -88,6 +90,7 @@ def test_packed_again_it_is_the_same_file(packed_again: tuple[BundledSet, Path])
     assert segment.read_bytes() == data.segment.read_bytes()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("data", SETS, ids=lambda data: data.name)
 def test_it_can_be_made_of_json_lines(data: BundledSet, tmp_path: Path) -> None:
     """Exported as JSON Lines and packed with nothing else said, a measurement is the same."""
@@ -98,6 +101,7 @@ def test_it_can_be_made_of_json_lines(data: BundledSet, tmp_path: Path) -> None:
     assert tuple(frame.measurement() for path in packed.segments for frame in read_segment(path)) == some
 
 
+@pytest.mark.long
 def test_ingested_through_the_spool(tmp_path: Path, database_path: Path) -> None:
     """`--once --bundled` copies it into the spool and ingests it; again, it adds nothing and says so."""
     spool = tmp_path / "spool"

@@ -75,6 +75,7 @@ def test_problems_are_timed_once_and_skipped_then(
         assert (told["problems"], told["skipped"]) == ([], 3)
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("sweeps")
 def test_data_sets_and_sets_disjoint_from_them(swept: Swept, collect: RunCommand, tmp_path: Path) -> None:
     """A validation set shares no problem with another, in any layout; it is a file of upstream's layout."""

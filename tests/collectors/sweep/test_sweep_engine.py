@@ -47,6 +47,7 @@ def test_every_problem_is_measured_once(tmp_path: Path) -> None:
     assert {m.sweep_id for m in recorded(sweep.spool)} == {"sweep-of-a-test"}
 
 
+@pytest.mark.long
 def test_shared_kernels_are_kept_for_some_time(tmp_path: Path) -> None:
     """All lanes of a device find them in one folder; each generation begins anew, and one that no lane uses goes."""
     with Sweep(tmp_path, PROBLEMS[:9], options={"lanes": 1, "share_kernels": True}, generation=15) as sweep:
@@ -58,6 +59,7 @@ def test_shared_kernels_are_kept_for_some_time(tmp_path: Path) -> None:
     assert [path.name for path in sweep.temporary.iterdir()] == []
 
 
+@pytest.mark.long
 def test_kept_kernels_serve_the_next_sweep(tmp_path: Path) -> None:
     """It goes on with the last generation, and removes no more than those before, whatever else is in the folder."""
     kept = tmp_path / "kept"
@@ -319,6 +321,7 @@ def open_files(pid: int) -> list[Path]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share_kernels", [False, True])
 def test_a_killed_sweep_leaves_no_files(tmp_path: Path, *, share_kernels: bool) -> None:
     """Its lanes remove them, and where those were killed too, the next sweep; what a lane has open is in use."""
@@ -345,6 +348,7 @@ def test_a_killed_sweep_leaves_no_files(tmp_path: Path, *, share_kernels: bool) 
     assert list(sweep.temporary.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [5, *(pytest.param(seed, marks=long) for seed in range(6, 15))])
 def test_killed_lanes_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
     """While the sweep lives, its lanes may be killed at any moment; what was hit three times is for the next one."""

@@ -263,6 +263,7 @@ def test_a_guide_is_found_for_every_op(op: str, tf32_as_it_was: None) -> None:
     assert [GemmConfig.of(config) for config in found[template][:5]] == wanted
 
 
+@pytest.mark.long
 def test_problems_of_a_kind_are_timed_by_few() -> None:
     """Where they share kernels those of all are drawn from few, by seed; of rows that are not whole from all."""
     sizes = (300, 256), (4000, 256), (300, 264), (520, 1032), (777, 2048), (304, 128), (9000, 512), (1500, 640)

@@ -126,6 +126,7 @@ def test_the_record_says_of_which_family_the_problem_is_and_how_the_finals_ended
     assert [record and set(record.extra[FINALS]) for record in records] == 2 * [{"finalists", "rounds", "undecided"}]
 
 
+@pytest.mark.long
 def test_a_record_says_that_its_kernels_are_shared(tmp_path: Path) -> None:
     """Where sizes were arguments; not where there is no folder for them, or where rows are not whole 16 bytes."""
     with scripted(tmp_path) as (measuring, _):
@@ -180,6 +181,7 @@ def test_choices_that_do_not_compile_are_outcomes(tmp_path: Path) -> None:
     assert {timing.outcome for timing in record.timings} == {Outcome.OK, Outcome.COMPILE_ERROR}
 
 
+@pytest.mark.long
 def test_a_config_that_breaks_the_device_is_named_and_then_left_out(tmp_path: Path) -> None:
     """Who measures again excludes it, and the record still says what became of it."""
     guilty: list[Any] = []

@@ -57,6 +57,7 @@ def _fill(url: str, numbers: range, make_measurement: MakeMeasurement) -> None:
         store.write([make_measurement(number) for number in numbers])
 
 
+@pytest.mark.long
 def test_both_databases_give_the_same_lake(
     postgres_url: str, database_url: str, lake: Lake, server_lake: Lake, make_measurement: MakeMeasurement
 ) -> None:

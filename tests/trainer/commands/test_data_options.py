@@ -42,6 +42,7 @@ def test_training_on_a_folder(diode: RunCommand, folder: Path, tmp_path: Path) -
     assert one.read_bytes() == two.read_bytes()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "extensions",
     [("parquet", "jsonl"), ("parquet,jsonl",), (".Parquet",), ("jsonl", "--file-extensions", "parquet")],

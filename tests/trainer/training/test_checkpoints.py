@@ -281,6 +281,7 @@ def start(folder: Path, *options: str, seconds: int = 0, apart: bool = False) ->
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("apart", [False, pytest.param(True, marks=long)], ids=["threads", "processes"])
 @pytest.mark.parametrize(
     "how", [signal.SIGKILL, *(pytest.param(number, marks=long) for number in (signal.SIGINT, signal.SIGTERM))]
@@ -311,6 +312,7 @@ def test_a_command_goes_on_after_it_was_ended(filled: str, tmp_path: Path, how: 
     assert not path.parent.exists()
 
 
+@pytest.mark.long
 def test_interrupted_before_there_is_a_checkpoint(filled: str, tmp_path: Path) -> None:
     """Ctrl-C as the first epochs run promises nothing, and leaves nothing."""
     ended = start(tmp_path, "--num-epochs", "100000", seconds=1000)

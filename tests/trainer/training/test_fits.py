@@ -89,6 +89,7 @@ def test_fits_in_processes_are_the_same(apart: None, monkeypatch: pytest.MonkeyP
     assert are_running(os.getpid()) == []
 
 
+@pytest.mark.long
 def test_members_in_processes_of_their_own_are_the_same(apart: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """One long fit is spread over the cores by members, and comes to the weights, losses and reports of one process."""
     recipe = replace(FEW, members=5, epochs=12, patience=5)
@@ -133,6 +134,7 @@ def test_the_error_that_ends_fits_spread_over_processes(apart: None, monkeypatch
     assert are_running(os.getpid()) == []
 
 
+@pytest.mark.long
 def test_interrupted_fits_in_processes_end(apart: None) -> None:
     """Ctrl-C ends their processes at once, with what they are doing."""
     heard: list[str] = []

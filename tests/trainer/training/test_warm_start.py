@@ -86,6 +86,7 @@ def test_once_each_is_what_happens_anyway() -> None:
     assert all(torch.equal(value, told[name]) for name, value in plain.items())
 
 
+@pytest.mark.long
 def test_a_few_problems_are_enough(tmp_path: Path) -> None:
     """With ten problems of a new device, going on from a model of another errs less than beginning anew."""
     known, new, unseen = learnable(80, 1), on_h20(10, 2), on_h20(40, 3)
@@ -151,6 +152,7 @@ def test_nothing_to_begin_with() -> None:
     assert warm_start.find([H20]) is None
 
 
+@pytest.mark.long
 def test_a_model_that_cannot_be_begun_with(saved: Path) -> None:
     """One that knows the device, or learned from nothing that is at hand, is refused with the reason."""
     model = artifact.load(saved)
@@ -207,6 +209,7 @@ def test_beginning_with_nothing(
     assert "warm_start" not in json.loads(h20_file.with_name("m.json").read_text())["training"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [("--num-layers", "2"), ("--members", "12"), ("--model-type", "base")])
 def test_layers_beside_a_model_to_begin_with(
     diode: RunCommand, h20_file: Path, really_shipped: str, options: tuple[str, str]
