@@ -30,7 +30,7 @@ from bench_ingest import copies, ingest
 
 from diode_collectors.ingest import garbage
 from diode_collectors.spool.spool import SpoolWriter
-from diode_store.warehouse.copy_format import COLUMNS
+from diode_store.warehouse.drivers.copy_format import COLUMNS
 from diode_store.warehouse.store import Store
 from postgres_server import PostgresServer
 

@@ -24,7 +24,7 @@ from torch._inductor import config as inductor_config
 
 from diode_collectors.matmul import MatmulDatasetCollector, collect_to_spool
 from diode_store.errors import DiodeError
-from diode_store.exchange.torch_diode_files import known_suffix
+from diode_store.exchange.foreign.torch_diode_files import known_suffix
 
 BATCH, TOKENS, HIDDEN, WIDE = 4, 64, 128, 256
 

@@ -16,9 +16,9 @@ from diode_collectors.feedback.collector import FeedbackCollector
 from diode_collectors.feedback.listening import AutotuningListener, FeedbackStats
 from diode_collectors.spool.background import DEFAULT_QUEUE_RECORDS, DEFAULT_SEAL_EVERY_S
 from diode_collectors.spool.writer import DEFAULT_SPOOL_BYTES
-from diode_store.exchange.torch_diode import DatasetBuilder
-from diode_store.exchange.torch_diode_files import read_file, write_file
-from diode_store.exchange.torch_diode_types import Dataset, Table
+from diode_store.exchange.foreign.torch_diode import DatasetBuilder
+from diode_store.exchange.foreign.torch_diode_files import read_file, write_file
+from diode_store.exchange.foreign.torch_diode_types import Dataset, Table
 
 if TYPE_CHECKING:
     from pathlib import Path

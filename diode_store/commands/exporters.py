@@ -216,15 +216,15 @@ def _records(request: Request, stream: IO[bytes]) -> Exported:
 
 
 def _t4(request: Request, stream: IO[bytes]) -> Exported:
-    from diode_store.exchange import t4
+    from diode_store.exchange.foreign import t4
 
     return _measured(t4.write(stream, request.measurements(), request.on_progress))
 
 
 def _torch_diode(request: Request, stream: IO[bytes]) -> Exported:
     """Write each problem's timings in the regime nearest to deployment, because a data set has no regimes."""
-    from diode_store.exchange.torch_diode import DatasetBuilder
-    from diode_store.exchange.torch_diode_files import MSGPACK_SUFFIX, packed
+    from diode_store.exchange.foreign.torch_diode import DatasetBuilder
+    from diode_store.exchange.foreign.torch_diode_files import MSGPACK_SUFFIX, packed
     from diode_store.records import regime_rank
     from diode_store.warehouse.measurements import nearest_regimes
 
@@ -248,7 +248,7 @@ def _torch_diode(request: Request, stream: IO[bytes]) -> Exported:
 
 
 def _inductor_lut(request: Request, stream: IO[bytes]) -> Exported:
-    from diode_store.exchange import inductor_lut
+    from diode_store.exchange.foreign import inductor_lut
     from diode_store.query import ranked_ties
 
     options, device = request.lookup_table, _only_device(request)
@@ -276,7 +276,7 @@ def _inductor_lut(request: Request, stream: IO[bytes]) -> Exported:
 
 
 def _max_autotune_solution(request: Request, stream: IO[bytes]) -> Exported:
-    from diode_store.exchange.max_autotune_solution import SolutionBuilder
+    from diode_store.exchange.foreign.max_autotune_solution import SolutionBuilder
 
     builder = SolutionBuilder(request.search_space)
     for measurement in request.measurements():

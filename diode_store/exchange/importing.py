@@ -206,7 +206,7 @@ def _reader(fmt: ImportFormat) -> Callable[[IO[bytes], ImportContext], Iterator[
 
         return lambda stream, _context: records.read(stream)
     if fmt is ImportFormat.TORCH_DIODE:
-        from diode_store.exchange.torch_diode_files import read_stream
+        from diode_store.exchange.foreign.torch_diode_files import read_stream
 
         return read_stream
     if fmt is ImportFormat.PARQUET:
@@ -214,7 +214,7 @@ def _reader(fmt: ImportFormat) -> Callable[[IO[bytes], ImportContext], Iterator[
 
         return lambda stream, _context: read(stream)
     if fmt is ImportFormat.T4:
-        from diode_store.exchange.t4_reading import read as read_t4
+        from diode_store.exchange.foreign.t4_reading import read as read_t4
 
         return read_t4
     return jsonl.read

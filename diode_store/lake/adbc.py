@@ -17,7 +17,7 @@ from diode_store.lake.layout import BYTES, FLAG, INT, JSON, REAL, TEXT, TIME
 from diode_store.lake.parquet_files import arrow_type, checked_values, times_of
 from diode_store.system.urls import BUSY_TIMEOUT_S, sqlite_uri
 from diode_store.values.units import MS_PER_S
-from diode_store.warehouse.sqlite_errors import reason
+from diode_store.warehouse.drivers.sqlite_errors import reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from diode_store.lake.layout import REVISION, VERSION_TABLE
 from diode_store.lake.source import BLOCK, explain
 from diode_store.system.urls import redact
 from diode_store.values.units import MIB
-from diode_store.warehouse.postgres_errors import with_remedy
+from diode_store.warehouse.drivers.postgres_errors import with_remedy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from diode_store.lake.layout import REVISION, VERSION_TABLE
 from diode_store.lake.source import BLOCK, digest_of, explain
 from diode_store.system.settings import upgrade_command
 from diode_store.system.urls import connect_sqlite
-from diode_store.warehouse.sqlite_errors import is_there, reason
+from diode_store.warehouse.drivers.sqlite_errors import is_there, reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import ExportError
-from diode_store.exchange.inductor_lut import Ranked
+from diode_store.exchange.foreign.inductor_lut import Ranked
 from diode_store.records import CONFIG_COLUMNS, REGIME_NAMES, UNKNOWN, Environment, KernelConfig, Problem, TensorSpec
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import JSON, LargeBinary
 
-from diode_store.warehouse.binding import binding
+from diode_store.warehouse.drivers.binding import binding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

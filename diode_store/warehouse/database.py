@@ -26,8 +26,8 @@ from diode_store.system.urls import (
     sqlite_path,
 )
 from diode_store.values.units import MS_PER_S
-from diode_store.warehouse import postgres_errors, sqlite_errors
-from diode_store.warehouse.binding import is_unbindable, unstorable
+from diode_store.warehouse.drivers import postgres_errors, sqlite_errors
+from diode_store.warehouse.drivers.binding import is_unbindable, unstorable
 
 if TYPE_CHECKING:
     import sqlite3
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.engine import ExceptionContext
 
-    from diode_store.warehouse.postgres_waits import BoundedConnection
+    from diode_store.warehouse.drivers.postgres_waits import BoundedConnection
 
 __all__ = [
     "begin_write",
@@ -238,7 +238,7 @@ def _postgres_engine(url: str, busy_timeout_s: float) -> sa.Engine:
     options = f"{options} {_query_value(parsed, 'options')}".rstrip()
     defaults = {name: value for name, value in _POSTGRES_DEFAULTS.items() if name not in parsed.query}
     try:
-        from diode_store.warehouse.postgres_waits import BoundedConnection
+        from diode_store.warehouse.drivers.postgres_waits import BoundedConnection
 
         engine = sa.create_engine(
             parsed.set(drivername="postgresql+psycopg"),

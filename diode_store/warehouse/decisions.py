@@ -6,8 +6,8 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from diode_store.warehouse import schema
-from diode_store.warehouse.binding import binding
 from diode_store.warehouse.bulk import insert_missing
+from diode_store.warehouse.drivers.binding import binding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

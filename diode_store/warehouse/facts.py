@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store.warehouse import schema
 from diode_store.warehouse.bulk import insert_tuples, unnest
-from diode_store.warehouse.copy_format import COLUMNS, HEADER, TRAILER, packed
 from diode_store.warehouse.database import driver_connection
 from diode_store.warehouse.dimensions import select_by_key
+from diode_store.warehouse.drivers.copy_format import COLUMNS, HEADER, TRAILER, packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import sqlalchemy as sa
 
-    from diode_store.warehouse.copy_format import TimingRow
+    from diode_store.warehouse.drivers.copy_format import TimingRow
 
 _ROW = f"({', '.join('?' * len(COLUMNS))})"
 _INSERT = f"INSERT INTO timings ({', '.join(COLUMNS)}) VALUES "  # noqa: S608 - names from our own schema

@@ -19,7 +19,7 @@ from diode_store.system.resources import migrations_dir
 from diode_store.system.settings import upgrade_command
 from diode_store.warehouse import schema
 from diode_store.warehouse.database import begin_write, create_database_file, database_file, describe, write_transaction
-from diode_store.warehouse.sqlite_errors import is_there
+from diode_store.warehouse.drivers.sqlite_errors import is_there
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

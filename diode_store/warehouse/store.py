@@ -14,11 +14,11 @@ import sqlalchemy as sa
 from diode_store.errors import DatabaseError
 from diode_store.records import Measurement, Outcome
 from diode_store.warehouse import schema
-from diode_store.warehouse.binding import binding
 from diode_store.warehouse.database import describe, make_engine, write_transaction
 from diode_store.warehouse.decisions import insert_decisions
 from diode_store.warehouse.dimensions import Dimensions, select_by_key
 from diode_store.warehouse.doubts import contradicted, doubts_of
+from diode_store.warehouse.drivers.binding import binding
 from diode_store.warehouse.facts import insert_measurements, insert_timings
 from diode_store.warehouse.migrate import require_current
 from diode_store.warehouse.tombstones import buried
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from diode_store.decisions import DecisionRecord
     from diode_store.records import KernelConfig
-    from diode_store.warehouse.copy_format import TimingRow
+    from diode_store.warehouse.drivers.copy_format import TimingRow
 
 
 _REVISION = sa.select(sa.column("version_num", sa.String)).select_from(sa.table(schema.VERSION_TABLE))

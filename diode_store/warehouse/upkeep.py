@@ -13,7 +13,7 @@ from diode_store.errors import BackupError, DatabaseError
 from diode_store.system.files import PRIVATE_FILE, sync_folder, whole_file
 from diode_store.system.urls import connect_sqlite
 from diode_store.warehouse.database import database_file, describe, size_bytes
-from diode_store.warehouse.sqlite_errors import reason
+from diode_store.warehouse.drivers.sqlite_errors import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -41,7 +41,7 @@ MAY_NEST = {
     "diode_store/query/guard.py": "DuckDB's, which refuses deep statements itself",
     "diode_store/query/plan.py": "DuckDB's",
     "diode_store/query/ranked_ties.py": "of the lake, checked when it was stored",
-    "diode_store/exchange/max_autotune_solution.py": "our own text",
+    "diode_store/exchange/foreign/max_autotune_solution.py": "our own text",
     "tuning/diode_tuning/running.py": "from a process of our own",
 }
 """Files that parse text without a limit on its depth, and where it is from."""

@@ -17,7 +17,7 @@ from producing import produced
 import postgres_server
 from diode_collectors.spool.spool import Spool
 from diode_store.warehouse import database, migrate
-from diode_store.warehouse.postgres_waits import SILENCE_S
+from diode_store.warehouse.drivers.postgres_waits import SILENCE_S
 from lanes import long
 from postgres_server import PASSWORD, PostgresServer
 from stalling_proxy import StallingProxy

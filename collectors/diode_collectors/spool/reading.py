@@ -139,9 +139,9 @@ def records_of(segment: Path, frames: Iterable[Frame]) -> Iterator[Record]:
 
 def _in_file(path: Path, context: ImportContext) -> Iterator[Measurement]:
     if _is_dataset(path):
-        from diode_store.exchange.torch_diode import measurements_of
-        from diode_store.exchange.torch_diode_files import read_file
-        from diode_store.exchange.torch_diode_types import Dataset
+        from diode_store.exchange.foreign.torch_diode import measurements_of
+        from diode_store.exchange.foreign.torch_diode_files import read_file
+        from diode_store.exchange.foreign.torch_diode_types import Dataset
 
         for item in measurements_of(read_file(path, Dataset), context):
             if isinstance(item, BadLine):

@@ -64,8 +64,8 @@ def write_dataset(output: Path, spool: Path) -> list[str]:
         SpoolError: the spool cannot be read.
     """
     if output.suffix in _DATASET_SUFFIXES:
-        from diode_store.exchange.torch_diode import dataset_of
-        from diode_store.exchange.torch_diode_files import write_file
+        from diode_store.exchange.foreign.torch_diode import dataset_of
+        from diode_store.exchange.foreign.torch_diode_files import write_file
 
         dataset, not_held = dataset_of(measurements_in(spool))
         write_file(output, dataset)
@@ -167,8 +167,8 @@ def _shapes_in_segments(path: Path) -> set[Shape]:
 
 def _shapes_in_file(path: Path) -> set[Shape]:
     if path.suffix in _DATASET_SUFFIXES:
-        from diode_store.exchange.torch_diode_files import read_file
-        from diode_store.exchange.torch_diode_types import Dataset
+        from diode_store.exchange.foreign.torch_diode_files import read_file
+        from diode_store.exchange.foreign.torch_diode_types import Dataset
 
         problems = read_file(path, Dataset).problems
         return {(op, str(shape.M_dtype), shape.B, shape.M, shape.N, shape.K) for _, op, shape in problems}

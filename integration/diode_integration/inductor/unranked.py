@@ -1,7 +1,7 @@
 """Lowers ops that no model ranks without tuning them, in zero mode and where tuning seldom wins.
 
-Zero mode benchmarks nothing, so it lowers all of them so. Other modes do for convolutions on a GPU that a model knows:
-with max-autotune, Inductor makes a 1 x 1 convolution a matrix product before it asks a choices handler. The library's
+Zero mode benchmarks nothing, so it lowers all of them so. Other modes do for convolutions on a GPU that a model knows.
+With max-autotune, Inductor makes a 1 x 1 convolution a matrix product before it asks a choices handler. The library's
 own convolution is no candidate then, though it is often faster.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from diode_integration.decide.models import ModelSet
-    from diode_integration.inductor.entry import Handler
     from diode_store.records import Hardware
 
 _LOWERING = "torch._inductor.lowering"
@@ -64,7 +63,20 @@ SELDOM_WINS = "what Inductor tunes instead is seldom faster"
 """Reason to keep the vendor kernel on a GPU."""
 
 
-def guard(installed: Callable[[], Handler | None], undo: ExitStack) -> None:
+class Owner(Protocol):
+    """Part of a handler that is asked about these ops."""
+
+    def why_untuned(self, op: Unranked, device: torch.device | None) -> str | None:
+        """Return why to lower the next op without tuning; None if Inductor chooses."""
+
+    def settled(self, decision: Decision) -> None:
+        """Record a decision."""
+
+    def failed(self, error: Exception) -> None:
+        """Record an error inside the hook."""
+
+
+def guard(installed: Callable[[], Owner | None], undo: ExitStack) -> None:
     """Have Inductor lower ops that no model ranks without tuning, where the installed handler wants it."""
     once_inductor_is_there(lambda: _wrap(installed, undo), undo)
 
@@ -96,7 +108,7 @@ def lowered_ops(lowerings: Mapping[Any, Any]) -> Iterator[tuple[Unranked, Any]]:
                 yield unranked, op
 
 
-def _wrap(installed: Callable[[], Handler | None], undo: ExitStack) -> bool:
+def _wrap(installed: Callable[[], Owner | None], undo: ExitStack) -> bool:
     """Wrap the lowerings; return False if they are not registered yet."""
     lowerings = getattr(sys.modules.get(_LOWERING), "lowerings", {})
     if _ATEN.convolution.default not in lowerings:
@@ -120,7 +132,7 @@ def _short_name(op: Any) -> str:
 
 
 def _lowered(
-    unranked: Unranked, name: str, stock: Callable[..., Any], installed: Callable[[], Handler | None]
+    unranked: Unranked, name: str, stock: Callable[..., Any], installed: Callable[[], Owner | None]
 ) -> Callable[..., Any]:
     @functools.wraps(stock)
     def lower(*args: Any, **kwargs: Any) -> Any:

@@ -11,8 +11,8 @@ from snippets import printed_by
 from spool_reading import spooled
 
 from diode_collectors.matmul import MatmulDatasetCollector
-from diode_store.exchange.torch_diode_files import read_file
-from diode_store.exchange.torch_diode_types import Dataset, Table
+from diode_store.exchange.foreign.torch_diode_files import read_file
+from diode_store.exchange.foreign.torch_diode_types import Dataset, Table
 
 PAGE = (Path(__file__).parents[3] / "docs" / "collect_in_process.md").read_text(encoding="utf-8")
 DATASET, SPOOL, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

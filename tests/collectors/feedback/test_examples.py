@@ -13,8 +13,8 @@ from unittest import mock
 import pytest
 from spool_reading import spooled
 
-from diode_store.exchange.torch_diode_files import read_file
-from diode_store.exchange.torch_diode_types import Dataset
+from diode_store.exchange.foreign.torch_diode_files import read_file
+from diode_store.exchange.foreign.torch_diode_types import Dataset
 from lanes import long
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

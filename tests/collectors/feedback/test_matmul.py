@@ -14,8 +14,8 @@ from torch._inductor.select_algorithm import add_feedback_saver, get_algorithm_s
 from diode_collectors.inductor.device import detect_hardware
 from diode_collectors.matmul import MatmulDatasetCollector, collect_to_spool
 from diode_store.errors import DiodeError, ExportError, ImportFileError
-from diode_store.exchange.torch_diode_files import read_file
-from diode_store.exchange.torch_diode_types import Dataset, MMShape, Table
+from diode_store.exchange.foreign.torch_diode_files import read_file
+from diode_store.exchange.foreign.torch_diode_types import Dataset, MMShape, Table
 from inductor_harness import VENDOR_MS, block_time_ms, compile_and_run, quiet_torch, triton_choices_on_cpu
 from samples import measurement
 

@@ -1,4 +1,4 @@
-"""Tables of ``diode_store.exchange.inductor_lut`` in Inductor's own ``LookupTableChoices``, for every op and template.
+"""Tables of ``inductor_lut`` in Inductor's own ``LookupTableChoices``, for every op and template.
 
 Runs under every supported torch: texts, entries and what differs between versions are held against Inductor's.
 """
@@ -16,7 +16,7 @@ from torch._inductor.lookup_table import LookupTableChoices
 from torch._inductor.virtualized import V
 
 from diode_collectors.inductor.adapter import config_of_ktc, problem_of_inputs
-from diode_store.exchange.inductor_lut import Ranked, build, key_of, torch_version
+from diode_store.exchange.foreign.inductor_lut import Ranked, build, key_of, torch_version
 from inductor_harness import compile_and_run, cuda_choices, heuristic_modules, triton_choices_on_cpu
 
 if TYPE_CHECKING:

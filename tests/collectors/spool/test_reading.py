@@ -13,8 +13,8 @@ from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.errors import CodecError, ImportFileError, SpoolError
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import ImportContext
-from diode_store.exchange.torch_diode import dataset_of
-from diode_store.exchange.torch_diode_files import write_file
+from diode_store.exchange.foreign.torch_diode import dataset_of
+from diode_store.exchange.foreign.torch_diode_files import write_file
 from diode_store.wire.codec import encode
 from diode_store.wire.segments import read_segment
 from samples import H200, measurement

@@ -11,8 +11,8 @@ from spool_reading import spooled
 from diode_collectors.problems.problem import parse_problem
 from diode_collectors.sweep.devices import check_can_be_timed
 from diode_store.errors import HardwareError
-from diode_store.exchange.torch_diode_files import read_file
-from diode_store.exchange.torch_diode_types import Dataset
+from diode_store.exchange.foreign.torch_diode_files import read_file
+from diode_store.exchange.foreign.torch_diode_types import Dataset
 from diode_store.records import Outcome, Source
 
 if TYPE_CHECKING:

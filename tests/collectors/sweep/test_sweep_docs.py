@@ -33,8 +33,8 @@ from diode_collectors.sweep.device_state import (
 from diode_collectors.sweep.devices import SweepDevice
 from diode_collectors.sweep.lane import benchmark
 from diode_collectors.sweep.lane.measuring import LAUNCH_NOT_HIDDEN
-from diode_store.exchange.torch_diode import dataset_of
-from diode_store.exchange.torch_diode_files import write_file
+from diode_store.exchange.foreign.torch_diode import dataset_of
+from diode_store.exchange.foreign.torch_diode_files import write_file
 from diode_store.ops import swept_ops
 from diode_store.records import Outcome, TimingMethod
 from diode_store.timing.noise import sigmas_of

@@ -18,8 +18,9 @@ from torch_diode_files import dataset
 
 from diode_store.devices.known import require_device
 from diode_store.errors import ImportFileError
-from diode_store.exchange import jsonl, records, t4
+from diode_store.exchange import jsonl, records
 from diode_store.exchange.context import BadLine, ImportContext, StatedProblem
+from diode_store.exchange.foreign import t4
 from diode_store.exchange.formats import ImportFormat, detect
 from diode_store.exchange.importing import _reader
 from diode_store.records import Measurement

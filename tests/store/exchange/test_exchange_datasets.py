@@ -15,8 +15,8 @@ import pytest
 from stored import content
 from torch_diode_files import CONFIG, SLOW, dataset, older, timed
 
-from diode_store.exchange.torch_diode_files import parsed, read_file
-from diode_store.exchange.torch_diode_types import Dataset
+from diode_store.exchange.foreign.torch_diode_files import parsed, read_file
+from diode_store.exchange.foreign.torch_diode_types import Dataset
 from diode_store.records import TimingMethod
 from samples import triton_config
 

@@ -18,8 +18,9 @@ from torch_diode_files import dataset
 
 from diode_store.commands import export, import_
 from diode_store.devices.known import require_device
-from diode_store.exchange import jsonl, t4
+from diode_store.exchange import jsonl
 from diode_store.exchange.context import BadLine, ImportContext
+from diode_store.exchange.foreign import t4
 from diode_store.exchange.formats import ExportFormat, ImportFormat
 from diode_store.exchange.parquet import EXTRAS, REQUIRED
 from lanes import long

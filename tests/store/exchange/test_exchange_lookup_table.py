@@ -13,7 +13,7 @@ import pytest
 
 from diode_store.candidates.names import kernel_config
 from diode_store.errors import ExportError
-from diode_store.exchange.inductor_lut import Ranked, build, torch_version
+from diode_store.exchange.foreign.inductor_lut import Ranked, build, torch_version
 from diode_store.records import KernelConfig, Outcome, Problem, TensorSpec, TimingMethod
 from samples import H100, as_tf32, matmul, measurement, timings_of, triton_config
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from diode_store.errors import ImportFileError
-from diode_store.exchange.torch_diode_files import read_file
-from diode_store.exchange.torch_diode_types import Dataset
+from diode_store.exchange.foreign.torch_diode_files import read_file
+from diode_store.exchange.foreign.torch_diode_types import Dataset
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ import pytest
 from torch_diode_files import CONFIG, SLOW, dataset
 
 from diode_store.errors import ImportFileError
-from diode_store.exchange.max_autotune_solution import Choice, read_solution
-from diode_store.exchange.torch_diode_types import Dataset, Solution, solution_of
+from diode_store.exchange.foreign.max_autotune_solution import Choice, read_solution
+from diode_store.exchange.foreign.torch_diode_types import Dataset, Solution, solution_of
 from diode_store.records import Outcome, ProblemShape
 from samples import matmul, measurement, timings_of, triton_config
 

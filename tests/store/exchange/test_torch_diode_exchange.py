@@ -11,8 +11,8 @@ from torch_diode_files import CONFIG, FAILING, SLOW, dataset, timed
 from diode_store.candidates.names import kernel_config
 from diode_store.devices.known import with_known_attributes
 from diode_store.exchange.context import BadLine, ImportContext
-from diode_store.exchange.torch_diode import dataset_of, measurements_of
-from diode_store.exchange.torch_diode_types import Dataset, MMShape, TritonGEMMConfig
+from diode_store.exchange.foreign.torch_diode import dataset_of, measurements_of
+from diode_store.exchange.foreign.torch_diode_types import Dataset, MMShape, TritonGEMMConfig
 from diode_store.records import (
     Hardware,
     Measurement,

@@ -19,8 +19,8 @@ from torch_diode_files import (
 )
 
 from diode_store.errors import ExportError, ImportFileError, RecordError
-from diode_store.exchange.torch_diode_files import packed, parsed, read_file, write_file
-from diode_store.exchange.torch_diode_types import (
+from diode_store.exchange.foreign.torch_diode_files import packed, parsed, read_file, write_file
+from diode_store.exchange.foreign.torch_diode_types import (
     Dataset,
     MMShape,
     Table,

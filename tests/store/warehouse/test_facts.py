@@ -22,7 +22,7 @@ from diode_store.warehouse.facts import insert_measurements, insert_timings
 from diode_store.warehouse.store import Store
 
 if TYPE_CHECKING:
-    from diode_store.warehouse.copy_format import TimingRow
+    from diode_store.warehouse.drivers.copy_format import TimingRow
 
 BIGINT = st.integers(-(2**63), 2**63 - 1)
 TIMES = st.none() | st.floats(allow_nan=False)

@@ -12,8 +12,8 @@ import samples
 from diode_store.errors import DatabaseError, DiodeError
 from diode_store.warehouse import migrate
 from diode_store.warehouse.database import make_engine, write_transaction
+from diode_store.warehouse.drivers.postgres_errors import reason
 from diode_store.warehouse.facts import insert_timings
-from diode_store.warehouse.postgres_errors import reason
 from diode_store.warehouse.store import Store, WriteReport
 from lanes import long
 from postgres_server import PASSWORD, PostgresServer, missing
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from conftest import RunCommand
-    from diode_store.warehouse.copy_format import TimingRow
+    from diode_store.warehouse.drivers.copy_format import TimingRow
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 

@@ -13,8 +13,8 @@ from synthetic import contents
 import samples
 from diode_store.errors import DatasetError, HardwareError
 from diode_store.exchange import jsonl, records
-from diode_store.exchange.torch_diode import dataset_of
-from diode_store.exchange.torch_diode_files import write_file
+from diode_store.exchange.foreign.torch_diode import dataset_of
+from diode_store.exchange.foreign.torch_diode_files import write_file
 from diode_store.records import Environment, Measurement, TimingMethod
 from diode_trainer.data.from_file import load_measurements
 from diode_trainer.data.from_files import Files

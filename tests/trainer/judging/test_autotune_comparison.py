@@ -12,7 +12,7 @@ import pytest
 from synthetic import MM, examples
 
 from diode_store.errors import DatasetError
-from diode_store.exchange.max_autotune_solution import Choice, MaxAutotuneSolution
+from diode_store.exchange.foreign.max_autotune_solution import Choice, MaxAutotuneSolution
 from diode_trainer.data.dataset import ExampleSet
 from diode_trainer.judging.autotune_comparison import TOP_NS, Comparison, analysis, compare_with_autotune, named_by
 from diode_trainer.scoring import Prediction

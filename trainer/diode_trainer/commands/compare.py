@@ -70,7 +70,7 @@ def compare(
     path = output or (None if as_json else Path(REPORT_NAME))
     if path is not None:
         _check_replaceable(path)
-    from diode_store.exchange.max_autotune_solution import read_solution
+    from diode_store.exchange.foreign.max_autotune_solution import read_solution
     from diode_trainer.artifact import load as load_model
     from diode_trainer.catalogue import find_model
     from diode_trainer.judging.autotune_comparison import analysis, compare_with_autotune

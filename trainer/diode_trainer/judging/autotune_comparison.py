@@ -14,7 +14,7 @@ import numpy as np
 
 from diode_store.command_line.render import counted
 from diode_store.errors import DatasetError
-from diode_store.exchange.torch_diode import upstream_shape
+from diode_store.exchange.foreign.torch_diode import upstream_shape
 from diode_store.kernels import INT_COLUMNS
 from diode_store.values.units import US_PER_MS
 from diode_trainer.judging.metrics import eligible, judgeable, regrets
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from diode_store.exchange.max_autotune_solution import MaxAutotuneSolution
+    from diode_store.exchange.foreign.max_autotune_solution import MaxAutotuneSolution
     from diode_store.records import ProblemShape
     from diode_trainer.artifact import TimingModel
     from diode_trainer.data.dataset import Examples, ExampleSet

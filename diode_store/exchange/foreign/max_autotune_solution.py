@@ -24,10 +24,10 @@ from diode_store.candidates.names import DTYPES
 from diode_store.command_line.render import counted
 from diode_store.errors import ImportFileError, RecordError
 from diode_store.exchange.bounds import json_of, read_whole
+from diode_store.exchange.foreign.torch_diode import config_of, own_template, template_of
+from diode_store.exchange.foreign.torch_diode_types import Solution, Table, solution_of
 from diode_store.exchange.formats import InductorSpace
 from diode_store.exchange.inputs import open_binary
-from diode_store.exchange.torch_diode import config_of, own_template, template_of
-from diode_store.exchange.torch_diode_types import Solution, Table, solution_of
 from diode_store.kernels import INT_COLUMNS
 from diode_store.ops import OPS
 from diode_store.timing.plausible import plausible_timings
@@ -36,7 +36,7 @@ from diode_store.values.checks import shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from diode_store.exchange.torch_diode_types import TritonGEMMConfig
+    from diode_store.exchange.foreign.torch_diode_types import TritonGEMMConfig
     from diode_store.records import Measurement, ProblemShape, Timing
 
 _ANY_LIST = "config"

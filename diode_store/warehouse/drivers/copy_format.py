@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from diode_store.records import Outcome
 from diode_store.warehouse import schema
-from diode_store.warehouse.binding import unstorable
+from diode_store.warehouse.drivers.binding import unstorable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

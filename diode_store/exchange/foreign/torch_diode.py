@@ -15,8 +15,8 @@ from diode_store.candidates.names import kernel_config, template_uid
 from diode_store.devices.known import describe, known_devices
 from diode_store.errors import RecordError
 from diode_store.exchange.context import ASSUMED, ESTIMATE_FACTOR, BadProblem, with_remedy
+from diode_store.exchange.foreign.torch_diode_types import Dataset, MMShape, TritonGEMMConfig
 from diode_store.exchange.not_held import NotHeld
-from diode_store.exchange.torch_diode_types import Dataset, MMShape, TritonGEMMConfig
 from diode_store.kernels import INT_COLUMNS
 from diode_store.keys import content_key
 from diode_store.ops import OPS, find_op
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from diode_store.exchange.context import BadLine, ImportContext
-    from diode_store.exchange.torch_diode_types import DatasetSolution, TimedConfig
+    from diode_store.exchange.foreign.torch_diode_types import DatasetSolution, TimedConfig
     from diode_store.records import Hardware, KernelConfig, ProblemShape
 
 FAILED = math.inf

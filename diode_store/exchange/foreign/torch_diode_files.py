@@ -12,18 +12,18 @@ from diode_store.errors import ExportError, ImportFileError, RecordError
 from diode_store.exchange.bounds import json_of, read_whole
 from diode_store.exchange.context import BadProblem
 from diode_store.exchange.exporting import new_file
+from diode_store.exchange.foreign.torch_diode import measurements_of
+from diode_store.exchange.foreign.torch_diode_layout import msgpack_of
+from diode_store.exchange.foreign.torch_diode_types import Dataset, Table
 from diode_store.exchange.formats import refuse_foreign
 from diode_store.exchange.inputs import open_binary
-from diode_store.exchange.torch_diode import measurements_of
-from diode_store.exchange.torch_diode_layout import msgpack_of
-from diode_store.exchange.torch_diode_types import Dataset, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from diode_store.errors import DiodeError
     from diode_store.exchange.context import BadLine, ImportContext
-    from diode_store.exchange.torch_diode_types import OnBad
+    from diode_store.exchange.foreign.torch_diode_types import OnBad
     from diode_store.records import Measurement
 
 JSON_SUFFIX = ".json"

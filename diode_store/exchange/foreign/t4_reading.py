@@ -17,8 +17,8 @@ from diode_store.errors import RecordError
 from diode_store.exchange import jsonl
 from diode_store.exchange.bounds import json_of, read_whole
 from diode_store.exchange.context import NO_HARDWARE, BadLine, BadProblem, with_remedy
+from diode_store.exchange.foreign.t4 import OBJECTIVE, OUTCOMES, OWN, OWN_VERSION, RUNTIME, SPREAD, TEMPLATE
 from diode_store.exchange.jsonl_checks import require, typed
-from diode_store.exchange.t4 import OBJECTIVE, OUTCOMES, OWN, OWN_VERSION, RUNTIME, SPREAD, TEMPLATE
 from diode_store.ops import OPS, find_op
 from diode_store.records import Outcome
 from diode_store.values.checks import shown

@@ -5,8 +5,8 @@ layouts: the one that upstream's code writes, and the older one of upstream's ex
 beside each ``solution`` and ``timed_configs``, and configs as JSON text. Both are read; the first is written.
 
 **The unit of ``time`` is the millisecond.** Upstream's documentation says seconds, but its collector stores the
-milliseconds of Inductor's feedback saver. A failed kernel has ``inf``. ``diode_store.exchange.torch_diode`` turns
-times into microseconds and ``inf`` into an outcome.
+milliseconds of Inductor's feedback saver. A failed kernel has ``inf``. The module ``torch_diode`` turns times into
+microseconds and ``inf`` into an outcome.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from diode_store.errors import RecordError
 from diode_store.exchange.bounds import json_of
 from diode_store.exchange.context import BadProblem
+from diode_store.exchange.foreign.torch_diode_layout import VERSION, checked, inside
 from diode_store.exchange.jsonl_checks import known_dtype
-from diode_store.exchange.torch_diode_layout import VERSION, checked, inside
 from diode_store.values import checks
 
 OnBad = Callable[[BadProblem], None]
