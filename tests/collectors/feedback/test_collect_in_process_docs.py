@@ -14,7 +14,9 @@ from diode_collectors.matmul import MatmulDatasetCollector
 from diode_store.exchange.foreign.torch_diode_files import read_file
 from diode_store.exchange.foreign.torch_diode_types import Dataset, Table
 
-PAGE = (Path(__file__).parents[3] / "docs" / "collect_in_process.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "collect_in_process.md").read_text(encoding="utf-8")
+LAYOUT = (DOCS / "data-set-layout.md").read_text(encoding="utf-8")
 DATASET, SPOOL, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -37,7 +39,7 @@ def test_the_spool_of_the_page(tmp_path: Path) -> None:
 
 def test_the_file_of_the_page() -> None:
     """It is a data set, and comes back as it was."""
-    (text,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    (text,) = re.findall(r"```json\n(.*?)```", LAYOUT, re.DOTALL)
     assert Dataset.from_dict(json.loads(text)).to_dict() == json.loads(text)
 
 
