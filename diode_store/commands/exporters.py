@@ -164,7 +164,7 @@ def write_parquet(request: Request, path: Path) -> Exported:
     """
     from diode_store.exchange import parquet
 
-    connection = connected(request.database)
+    connection = connected(request.database, "observations")
     # A relation streams; `execute` would copy the whole result before its first batch.
     relation = connection.sql(_OBSERVATIONS, params=_asked(request))
     batches = relation.to_arrow_reader()
@@ -177,7 +177,7 @@ def _csv(request: Request, stream: IO[bytes]) -> Exported:
     from diode_store.exchange.exporting import write_lines
     from diode_store.query.csv_sql import csv_lines
 
-    connection = connected(request.database)
+    connection = connected(request.database, "observations")
     lines = csv_lines(connection, _OBSERVATIONS, _asked(request))
     stream.write(next(lines).encode())  # the header
     rows = write_lines(stream, lines, request.on_progress)
@@ -252,7 +252,7 @@ def _inductor_lut(request: Request, stream: IO[bytes]) -> Exported:
     from diode_store.query import ranked_ties
 
     options, device = request.lookup_table, _only_device(request)
-    connection = connected(request.database)
+    connection = connected(request.database, "fastest_configs")
     environment = ranked_ties.environment_of(connection, device, request.op, options.environment_id)
     version = inductor_lut.torch_version(options.torch or environment.torch)
     key = inductor_lut.device_key(device.hardware) if options.device_key is None else options.device_key

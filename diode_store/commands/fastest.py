@@ -102,6 +102,8 @@ SELECT DISTINCT f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.tf32
 FROM fastest_configs AS f
 WHERE f.hardware_id = $1 AND ($2 IS NULL OR f.op = $2)
 """
+_VIEWS = ("fastest_configs", "fastest_by_template", "config_rank", "coverage")
+"""Views that these queries read."""
 _NEAREST = 3
 
 
@@ -201,7 +203,7 @@ def fastest(  # noqa: PLR0913 - one parameter an option
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other")
     _check_layout(options.layout)
-    connection = connected(database, sync=not no_sync)
+    connection = connected(database, *_VIEWS, sync=not no_sync)
     wanted = replace(options, dtype=_known_dtype(connection, options.dtype))
     devices = _devices(connection, hardware, all_matches=all_matches)
     rows: list[Row] | list[CoverRow]

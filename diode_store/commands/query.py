@@ -147,8 +147,8 @@ def _session(database: str, limits: Limits, *, sync: bool) -> Session:
         return open_session(database, sync=sync, limits=limits, on_sync=note_sync, on_progress=advance)
 
 
-def connected(database: str, *, sync: bool = True) -> Any:
-    """Return a connection to the lake of ``database``; note a rebuild of the lake on stderr."""
+def connected(database: str, *views: str, sync: bool = True) -> Any:
+    """Return a connection to the lake of ``database`` with these views; note a rebuild of the lake on stderr."""
     from diode_store.command_line.console import progress
     from diode_store.commands.sync import note_sync
     from diode_store.lake.opening import require_something_to_read
@@ -157,4 +157,4 @@ def connected(database: str, *, sync: bool = True) -> Any:
     if not sync:
         require_something_to_read(database)
     with progress("copying timings to the lake") as advance:
-        return connect(database, sync=sync, on_sync=note_sync, on_progress=advance)
+        return connect(database, sync=sync, on_sync=note_sync, on_progress=advance, views=views)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from diode_store.query.noise_sql import noise_macros
 from diode_store.query.regime_sql import regime_macros
 from diode_store.query.roofline_sql import roofline_macros
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 VIEWS = (
     "observations",
@@ -25,17 +29,40 @@ VIEWS = (
 )
 """The public views: their columns are documented and stable."""
 
+_ALL = (*VIEWS, "training_timings")
+"""All views that are made only if asked for."""
+
 _FOLDER = Path(__file__).with_name("views")
+_COMMENT = re.compile("--.*")
 _INCLUDE = re.compile(r"^ *-- include (\w+\.sql)\n", re.MULTILINE)
 
 
-def view_statements() -> tuple[str, ...]:
-    """Return the SQL that makes all views, each after the views it uses."""
-    return (noise_macros(), regime_macros(), roofline_macros(), *(_read(f"{name}.sql") for name in _files()))
+_BY_ANOTHER_WAY = re.compile("show|describe|summarize|pragma|schema|catalog|_tables|_views|_columns", re.IGNORECASE)
+"""Words of statements that may reach a view which they do not name."""
 
 
-def _files() -> tuple[str, ...]:
-    return ("base", *VIEWS)
+def base_statements() -> tuple[str, ...]:
+    """Return the SQL that makes what all views use."""
+    return (noise_macros(), regime_macros(), roofline_macros(), _read("base.sql"))
+
+
+def view_statements(views: Iterable[str]) -> dict[str, str]:
+    """Return the SQL that makes views and those they use: name → statement, each after what it uses."""
+    found: dict[str, str] = {}
+    for name in views:
+        text = _read(f"{name}.sql")
+        used = _named_in(_COMMENT.sub("", text))
+        found |= view_statements(each for each in used if each != name) | {name: text}
+    return found
+
+
+def views_of(sql: str) -> tuple[str, ...]:
+    """Return the views that a statement may read."""
+    return VIEWS if _BY_ANOTHER_WAY.search(sql) else _named_in(sql)
+
+
+def _named_in(sql: str) -> tuple[str, ...]:
+    return tuple(name for name in _ALL if re.search(rf"\b{name}\b", sql, re.IGNORECASE))
 
 
 def _read(name: str) -> str:

@@ -12,10 +12,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import DiodeError, QueryError, first_line
-from diode_store.query.analytics import open_state
+from diode_store.query.analytics import add_views, open_state
 from diode_store.query.csv_sql import csv_lines
 from diode_store.query.plan import plan_json
 from diode_store.query.results import Batches, PlainBatches, bound, run_query, wide_columns
+from diode_store.query.view_files import views_of
 from diode_store.system.memory import limit_memory
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _opened(lake: Lake, manifest: Manifest, folder: Path, memory: str) -> tuple[
     limit = int(float(number) * _UNITS[unit])
     if limit < _LEAST_LIMIT:
         raise QueryError(f"the memory limit {memory!r} is too small for any query; give 256MB or more")
-    connection = open_state(lake, manifest, folder, memory=f"{int(limit * _OF_THE_LIMIT)}B")
+    connection = open_state(lake, manifest, folder, memory=f"{int(limit * _OF_THE_LIMIT)}B", views=())
     connection.execute("SELECT 1")
     limit_memory(limit)
     return connection, limit
@@ -120,6 +121,7 @@ def _answer(
         MemoryError: the query, or a whole answer that the caller keeps, needs more than ``limit`` bytes.
     """
     kind, arguments, options = request
+    add_views(connection, views_of(arguments[0]))
     is_kept, kept = options.pop("whole", False), 0
     try:
         for part in ANSWERS[kind](connection, *arguments, **options):

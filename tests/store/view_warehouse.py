@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from decided import decision
 from diode_store.candidates.names import kernel_config
-from diode_store.query import analytics, results
+from diode_store.query import analytics, results, view_files
 from diode_store.records import KernelConfig, Outcome, Timing
 from samples import timings_of
 
@@ -63,7 +63,7 @@ class Warehouse:
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
         """Return the rows of a query; config ids become the names in ``NAMES``."""
-        with closing(analytics.connect(self._url)) as connection:
+        with closing(analytics.connect(self._url, views=view_files.views_of(sql))) as connection:
             names = self._config_names(connection)
             result = results.run_query(connection, sql)
             rows = [dict(zip(result.columns, row, strict=True)) for row in result]

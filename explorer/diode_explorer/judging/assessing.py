@@ -84,7 +84,7 @@ def judge(wanted: Wanted, database: str, tell: Callable[[float], None]) -> Verdi
     """
     models = [_loaded(path, sha256) for path, sha256 in wanted.models]
     tell(_LOADED)
-    with closing(open_lake(lake_of(database), memory=_MEMORY)) as connection:
+    with closing(open_lake(lake_of(database), memory=_MEMORY, views=("training_timings",))) as connection:
         cases = _cases(connection, wanted)
         if not cases:
             raise DatasetError("no timings with these filters can evaluate a model; remove a filter")

@@ -94,7 +94,7 @@ def load_warehouse(url: str, wanted: ExampleFilter) -> Loaded:
     from diode_store.query.analytics import connect
 
     matched = match_measured(url, wanted)
-    with connect(url) as connection:
+    with connect(url, views=("training_examples",)) as connection:
         where, parameters = _condition(matched, wanted)
         stream = stream_examples(connection, where, parameters)
         examples = canonical(example for example in stream if wanted.has_regime(example.regime))

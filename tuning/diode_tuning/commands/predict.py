@@ -203,7 +203,7 @@ def _measured(url: str, hardware: Hardware, keys: Sequence[bytes], *, sync: bool
     from diode_store.commands.query import connected
     from diode_store.query.measured import measured_configs
 
-    connection = connected(url, sync=sync)
+    connection = connected(url, "config_rank", sync=sync)
     ids = connection.execute("SELECT id FROM hardware WHERE key = ?", [hardware.key]).fetchall()
     return measured_configs(connection, ids[0][0], keys) if ids else {}
 

@@ -1,0 +1,41 @@
+"""A query finds every view, though a connection for one statement makes only what the statement may read."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+import diode_store
+from diode_store.query import analytics
+from diode_store.query.view_files import VIEWS, views_of
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_needs_no_other_to_be_asked_for(database_url: str, view: str) -> None:
+    """Views that it uses are made with it."""
+    with closing(analytics.connect(database_url, views=(view,))) as connection:
+        assert connection.execute(f"SELECT count(*) FROM {view}").fetchall() == [(0,)]  # noqa: S608 - our own name
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        'SELECT count(*) FROM "CONFIG_RANK"',
+        "SELECT count(*) FROM memory.main.config_rank",
+        "SELECT count(*) - 1 FROM information_schema.tables WHERE table_name = 'config' || '_rank'",
+        "SELECT count(*) - 1 FROM (SHOW TABLES) WHERE name = 'config' || '_rank'",
+    ],
+)
+def test_however_a_view_is_named(database_url: str, sql: str) -> None:
+    """A process that answers queries makes it before the first one that may read it."""
+    with diode_store.open(database_url) as warehouse:
+        assert warehouse.query("SELECT 1").rows() == [(1,)]
+        assert warehouse.query(sql).rows() == [(0,)]
+
+
+def test_what_is_made_for_a_statement() -> None:
+    """The views that it names, or all of them."""
+    assert views_of("SELECT * FROM measurements") == ()
+    assert views_of("FROM Regret JOIN coverage USING (problem_id)") == ("coverage", "regret")
+    assert views_of("DESCRIBE regret") == VIEWS
