@@ -165,7 +165,7 @@ def _by_template(choices: Iterable[Any]) -> dict[str, int]:
 
 def _what_it_did(handler: DiodeInductorChoices) -> dict[str, Any]:
     """Return the hook's statistics, and who decided on each matrix product, counted once and by call."""
-    decided = [decision for decision in handler.decisions() if decision.op != "convolution"]
+    decided = [decision for decision in handler.decisions() if decision.problem is not None]
     distinct = {(decision.op, str(decision.problem)): decision for decision in decided}
     calls, once = (Counter(str(d.decided_by) for d in found) for found in (decided, distinct.values()))
     undecided = sorted({d.describe() for d in handler.decisions() if d.abstained})

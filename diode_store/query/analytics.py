@@ -53,7 +53,7 @@ def connect(
         sync: bring the lake up to date first. Without a sync, a missing lake gives empty views.
         on_sync: called with the sync's report.
         on_progress: called with the number of newly copied timings.
-        views: the views to make; each takes DuckDB some 15 ms.
+        views: the views to make; DuckDB takes some time for each.
 
     Raises:
         SchemaError: ``store_url`` has no warehouse, or one of another revision.

@@ -39,7 +39,7 @@ class QueryResult:
     def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Any = None) -> None:
         """Run ``sql`` and fetch its first rows, so that early errors precede any output."""
         self._connection = connection
-        with _errors_of_duckdb():
+        with errors_of_duckdb():
             self._first = _interruptible(
                 connection, lambda: connection.execute(sql, parameters).fetchmany(_ROWS_AT_ONCE)
             )
@@ -63,7 +63,7 @@ class QueryResult:
         rows = self._first
         while rows:
             yield rows
-            with _errors_of_duckdb():
+            with errors_of_duckdb():
                 rows = _interruptible(self._connection, lambda: self._connection.fetchmany(_ROWS_AT_ONCE))
 
 
@@ -102,7 +102,7 @@ def stream(
     Raises:
         QueryError: the query is not one SELECT, would write or read elsewhere, or fails; one line.
     """
-    with _errors_of_duckdb():
+    with errors_of_duckdb():
         return bound(connection, sql, parameters).to_arrow_reader(rows_a_batch)
 
 
@@ -114,7 +114,7 @@ def arrow_table(
     Raises:
         QueryError: as for ``run_query``.
     """
-    with _errors_of_duckdb():
+    with errors_of_duckdb():
         relation = bound(connection, sql, parameters)
         table = _interruptible(connection, lambda: relation.to_arrow_reader(_ROWS_A_BATCH).read_all())
     return narrowed(table, wide_columns(relation))
@@ -150,7 +150,7 @@ class Batches:
             QueryError: the query fails.
         """
         self._connection = connection
-        with _errors_of_duckdb():
+        with errors_of_duckdb():
             self._reader = _interruptible(connection, lambda: relation.to_arrow_reader(rows_a_batch))
         self.schema: pa.Schema = self._reader.schema
         self._first = self._next()
@@ -167,7 +167,7 @@ class Batches:
             batch = self._next()
 
     def _next(self) -> pa.RecordBatch | None:
-        with _errors_of_duckdb():
+        with errors_of_duckdb():
             return _interruptible(self._connection, lambda: next(self._reader, None))
 
 
@@ -183,13 +183,13 @@ class PlainBatches(Batches):
         Raises:
             QueryError: as for ``run_query``, or the rows have times with a zone.
         """
-        with _errors_of_duckdb():
+        with errors_of_duckdb():
             relation = _plain(bound(connection, sql))
         super().__init__(connection, relation, rows_a_batch)
 
 
 @contextlib.contextmanager
-def _errors_of_duckdb() -> Iterator[None]:
+def errors_of_duckdb() -> Iterator[None]:
     """Turn DuckDB's errors into a ``QueryError`` of one line; Arrow raises OSError for errors of its source."""
     try:
         yield
@@ -206,7 +206,7 @@ def bound(
         QueryError: the query is not one SELECT or EXPLAIN, would write or read elsewhere, or has a mistake; one line.
     """
     check_reads_only(connection, sql)
-    with _errors_of_duckdb():
+    with errors_of_duckdb():
         # `execute` would build its result twice, the second time as Arrow.
         relation = connection.sql(
             without_semicolon(sql), params=parameters if isinstance(parameters, dict) else list(parameters)

@@ -37,7 +37,9 @@ _COMMENT = re.compile("--.*")
 _INCLUDE = re.compile(r"^ *-- include (\w+\.sql)\n", re.MULTILINE)
 
 
-_BY_ANOTHER_WAY = re.compile("show|describe|summarize|pragma|schema|catalog|_tables|_views|_columns", re.IGNORECASE)
+_BY_ANOTHER_WAY = re.compile(
+    "show|describe|summarize|pragma|schema|catalog|_tables|_views|_columns|pg_|sqlite_|duckdb_", re.IGNORECASE
+)
 """Words of statements that may reach a view which they do not name."""
 
 

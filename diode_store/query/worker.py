@@ -15,8 +15,8 @@ from diode_store.errors import DiodeError, QueryError, first_line
 from diode_store.query.analytics import add_views, open_state
 from diode_store.query.csv_sql import csv_lines
 from diode_store.query.plan import plan_json
-from diode_store.query.results import Batches, PlainBatches, bound, run_query, wide_columns
-from diode_store.query.view_files import views_of
+from diode_store.query.results import Batches, PlainBatches, bound, errors_of_duckdb, run_query, wide_columns
+from diode_store.query.view_files import VIEWS, views_of
 from diode_store.system.memory import limit_memory
 
 if TYPE_CHECKING:
@@ -121,10 +121,9 @@ def _answer(
         MemoryError: the query, or a whole answer that the caller keeps, needs more than ``limit`` bytes.
     """
     kind, arguments, options = request
-    add_views(connection, views_of(arguments[0]))
     is_kept, kept = options.pop("whole", False), 0
     try:
-        for part in ANSWERS[kind](connection, *arguments, **options):
+        for part in _parts(kind, connection, arguments, options):
             kept += _size(part) if is_kept else 0
             if kept > limit:
                 raise MemoryError
@@ -133,6 +132,26 @@ def _answer(
         if re.search("out of memory|bad alloc", str(error), re.IGNORECASE):
             raise MemoryError from error
         raise
+
+
+def _parts(
+    kind: str, connection: duckdb.DuckDBPyConnection, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> Iterator[Any]:
+    """Yield the parts of an answer, after making the views that its statement may read."""
+    sql, has_begun = arguments[0], False
+    with errors_of_duckdb():
+        add_views(connection, views_of(sql) if isinstance(sql, str) else ())
+    try:
+        for part in ANSWERS[kind](connection, *arguments, **options):
+            has_begun = True
+            yield part
+    except QueryError as error:
+        if has_begun or "does not exist" not in str(error):
+            raise
+        # Ask again with every view, so that the message suggests the name that was meant.
+        with errors_of_duckdb():
+            add_views(connection, VIEWS)
+        yield from ANSWERS[kind](connection, *arguments, **options)
 
 
 def _size(part: Any) -> int:

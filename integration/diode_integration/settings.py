@@ -90,8 +90,8 @@ class HookSettings:
     hardware: Hardware | str | None = None
     """Rank as if on this device, by name or alias; None: the device that compiles."""
     unknown: Unknown | str | None = None
-    """Who chooses when the model abstains, or ranks no such op. "vendor": the hook keeps the vendor kernel alone.
-    "stock": Inductor. "auto": the hook keeps the vendor kernel where tuning could gain little; Inductor tunes
+    """Who chooses when the model abstains, and for ops that no model ranks. "vendor": the hook keeps the vendor kernel
+    alone. "stock": Inductor. "auto": the hook keeps the vendor kernel where tuning could gain little; Inductor tunes
     elsewhere and on unknown devices. None: "vendor" in zero mode, "auto" in the others."""
     observe: bool = False
     """Rank and record decisions, but let stock Inductor choose."""

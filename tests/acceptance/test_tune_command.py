@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from campaigns import mostly_long
-from lanes import long
+from lanes import long, mostly_long
 
 PROGRAMS = Path(sys.executable).parent
 USE = """
@@ -213,7 +212,6 @@ def test_bad_usage(user: User, options: tuple[str, ...], said: str) -> None:
     assert (result.returncode, said in " ".join(result.stderr.split()), user.runs()) == (2, True, [])
 
 
-@pytest.mark.long
 def test_planning_for_a_gpu_elsewhere(user: User) -> None:
     """A dry run says how many problems a budget is enough for on a known GPU, with the cores of such a machine."""
     command = str(PROGRAMS / "diode"), "tune", "--dry-run", "--hardware", "h200", "--budget", "10m", "--json"

@@ -13,10 +13,10 @@ from compare import assert_exactly_once
 from processes import drained
 from producing import produce, produced
 
-from campaigns import mostly_long
 from diode_collectors.spool.spool import SpoolWriter
 from diode_store.warehouse import schema
 from diode_store.warehouse.database import make_engine
+from lanes import mostly_long
 from waiting import eventually
 
 if TYPE_CHECKING:

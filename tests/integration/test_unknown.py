@@ -20,7 +20,7 @@ from diode_integration.decide.abstention import Unknown, parse_unknown, why_vend
 from diode_integration.decide.decision import DecidedBy
 from diode_integration.inductor import entry, unranked
 from diode_integration.inductor.after_import import put_in_place
-from diode_integration.inductor.listing import VendorCalls
+from diode_integration.inductor.listing import VendorCalls, is_tuned
 from diode_integration.install import install
 from diode_store.errors import SettingsError
 from diode_trainer.policy import Mode
@@ -280,26 +280,21 @@ def test_convolutions_are_stock_inductors_after_the_uninstall() -> None:
     assert lowerings == before
 
 
-@pytest.mark.parametrize(
-    ("mode", "tuned"), [("zero", set()), ("adaptive", {"grouped products", "flex attention"})], ids=["zero", "adaptive"]
-)
+@pytest.mark.parametrize(("mode", "tuned"), [("zero", set()), ("adaptive", {"grouped products"})])
 def test_zero_mode_tunes_nothing_that_no_model_ranks(mode: str, tuned: set[str]) -> None:
-    """Grouped products and flex attention are lowered as without max-autotune; other modes have Inductor tune them."""
+    """Grouped products are lowered as without max-autotune; other modes have Inductor tune them."""
     lowerings = torch._inductor.lowering.lowerings
     handler, seen = hooked(mode=mode), []
     ops = {op: of for of, op in unranked.lowered_ops(lowerings)}
     with ExitStack() as undo:
         for op in ops:
-            put_in_place(lowerings, op, lambda _: seen.append(inductor_config.max_autotune_gemm), undo)
+            put_in_place(lowerings, op, lambda _: seen.append(is_tuned()), undo)
         undo.enter_context(install(handler))
-        undo.enter_context(inductor_config.patch(max_autotune_gemm=True))
+        undo.enter_context(inductor_config.patch(max_autotune=True, max_autotune_gemm=True))
         for op in ops:
             lowerings[op](SimpleNamespace(get_device=lambda: CPU))
     assert seen == [of.plural in tuned for of in ops.values()]
-    kept = [of for of in ops.values() if of.plural not in tuned]
-    assert [decision.decided_by for decision in handler.decisions()] == [
-        DecidedBy.VENDOR if of.has_vendor else DecidedBy.STOCK for of in kept
-    ]
+    assert [decision.decided_by for decision in handler.decisions()] == [DecidedBy.VENDOR] * seen.count(False)
     assert {of.plural for of in ops.values()} == {of.plural for of in unranked.UNRANKED}
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import samples
-from campaigns import mostly_long
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.spool.writer import SpoolWriter
 from diode_collectors.sweep.devices import device_elsewhere
@@ -16,6 +15,7 @@ from diode_store.warehouse.store import Store
 from diode_tuning.foreseeing import foresee
 from diode_tuning.job import TuneRequest, TuningJob
 from diode_tuning.plan import DeviceFolder
+from lanes import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path

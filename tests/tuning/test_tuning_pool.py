@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import samples
-from campaigns import mostly_long
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.problems.selection import ProblemRequest
@@ -18,6 +17,7 @@ from diode_store.errors import HardwareError, SettingsError
 from diode_store.records import Source
 from diode_store.warehouse.store import Store
 from diode_tuning.pool import Pool
+from lanes import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,7 +145,6 @@ def test_how_long_it_takes_to_have_enough(tmp_path: Path) -> None:
     assert (found.enough_s(7, left[:2]), found.enough_s(8, left[:2])) == (None, seconds(left[:2]))
 
 
-@pytest.mark.long
 def test_what_is_left_out(tmp_path: Path) -> None:
     """In whichever dtype, and as it is lowered, it is neither named, nor company, nor of the standard set."""
     absent = tmp_path / "absent.db"

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from campaigns import mostly_long
 from diode_collectors.inductor.device import detect_hardware
 from diode_store.errors import DiodeError, SettingsError
 from diode_tuning.program import list_products, resolved
+from lanes import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path

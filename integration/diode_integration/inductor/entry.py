@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from diode_integration.inductor.unranked import Unranked
     from diode_trainer.policy import Policy
 
-HOOK_VERSION = 11
+HOOK_VERSION = 12
 """Part of every cache key; raise it when the same model and policy would choose differently."""
 
 Listener = Callable[[list[Any], list[Any]], None]

@@ -1,8 +1,11 @@
-"""Lowers ops that no model ranks without tuning them, in zero mode and where tuning seldom wins.
+"""Lowers ops that no model ranks without tuning them, where the hook keeps the vendor kernel.
 
-Zero mode benchmarks nothing, so it lowers all of them so. Other modes do for convolutions on a GPU that a model knows.
-With max-autotune, Inductor makes a 1 x 1 convolution a matrix product before it asks a choices handler. The library's
-own convolution is no candidate then, though it is often faster.
+With ``unknown="vendor"``, the default of zero mode, these are all such ops that have a vendor kernel. With "auto" they
+are the convolutions on a GPU that a model knows. Inductor's max-autotune makes a 1 x 1 convolution a matrix product
+before it asks a choices handler. The library's own convolution is no candidate then, though it is often faster.
+
+Flex attention has no vendor kernel, and stays Inductor's: its only template without max-autotune fails for some block
+sizes.
 """
 
 from __future__ import annotations
@@ -39,8 +42,6 @@ class Unranked(NamedTuple):
     """Their name in a reason."""
     ops: tuple[str, ...]
     """Names below ``torch.ops``. Some versions of torch lack some, or do not tune them."""
-    has_vendor: bool = True
-    """False if Inductor has templates alone, of which it takes its default without max-autotune."""
     seldom_wins: bool = False
     """True if tuning seldom finds a faster kernel; docs/results/whole-models-h100.md has the measurements."""
 
@@ -53,11 +54,6 @@ CONVOLUTIONS = Unranked(
 UNRANKED = (
     CONVOLUTIONS,
     Unranked("grouped products", ("aten._grouped_mm.default", "aten._scaled_grouped_mm.default")),
-    Unranked(
-        "flex attention",
-        ("higher_order.flex_attention", "higher_order.flex_attention_backward"),
-        has_vendor=False,
-    ),
 )
 SELDOM_WINS = "what Inductor tunes instead is seldom faster"
 """Reason to keep the vendor kernel on a GPU."""
@@ -82,12 +78,12 @@ def guard(installed: Callable[[], Owner | None], undo: ExitStack) -> None:
 
 
 def offers_vendor(unranked: Unranked) -> bool:
-    """Return whether Inductor lists the vendor kernel, or has none to list; if not, something else has to stay."""
+    """Return whether Inductor lists the vendor kernel; if not, something else has to stay."""
     from torch._inductor.utils import _use_conv_autotune_backend, use_aten_gemm_kernels
 
     if unranked is CONVOLUTIONS:
         return bool(_use_conv_autotune_backend("ATEN"))
-    return not unranked.has_vendor or bool(use_aten_gemm_kernels())
+    return bool(use_aten_gemm_kernels())
 
 
 def why_kept(unranked: Unranked, unknown: Unknown, models: ModelSet | None, hardware: Hardware | None) -> str | None:
@@ -152,7 +148,5 @@ def _lowered(
 
 
 def _decision(unranked: Unranked, name: str, device: torch.device | None, why: str) -> Decision:
-    kept = "the vendor kernel" if unranked.has_vendor else "Inductor's default"
-    by = DecidedBy.VENDOR if unranked.has_vendor else DecidedBy.STOCK
-    reason = f"op: no model ranks {unranked.plural}; {kept} is kept: {why}"
-    return Decision(name, None, str(device or "unknown"), 0, (), None, reason, decided_by=by)
+    reason = f"op: no model ranks {unranked.plural}; the vendor kernel is kept: {why}"
+    return Decision(name, None, str(device or "unknown"), 0, (), None, reason, decided_by=DecidedBy.VENDOR)

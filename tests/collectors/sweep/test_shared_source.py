@@ -16,13 +16,12 @@ import torch
 from torch._inductor import select_algorithm
 from torch._inductor.codecache import PyCodeCache
 
-from campaigns import mostly_long
 from diode_collectors.problems.kinds import kernel_kind
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.sweep.lane.shared_kernels import can_share, shared_kernels
 from diode_collectors.sweep.lane.shared_source import shared_source
 from inductor_harness import compile_and_run, triton_choices_on_cpu
-from lanes import long
+from lanes import long, mostly_long
 
 if TYPE_CHECKING:
     from collections.abc import Callable

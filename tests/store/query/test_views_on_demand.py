@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 
 import diode_store
+from diode_store.errors import QueryError
 from diode_store.query import analytics
 from diode_store.query.view_files import VIEWS, views_of
 
@@ -32,6 +33,24 @@ def test_however_a_view_is_named(database_url: str, sql: str) -> None:
     with diode_store.open(database_url) as warehouse:
         assert warehouse.query("SELECT 1").rows() == [(1,)]
         assert warehouse.query(sql).rows() == [(0,)]
+
+
+@pytest.mark.parametrize("catalog", ["sqlite_master", "pg_class", "information_schema.tables"])
+def test_a_catalog_has_every_view(database_url: str, catalog: str) -> None:
+    """Whatever was asked before."""
+    with diode_store.open(database_url) as warehouse:
+        first = warehouse.query(f"SELECT count(*) FROM {catalog}").rows()  # noqa: S608 - our own name
+        warehouse.query(f"SELECT count(*) FROM {', '.join(VIEWS)}").rows()  # noqa: S608 - likewise
+        assert warehouse.query(f"SELECT count(*) FROM {catalog}").rows() == first  # noqa: S608 - likewise
+
+
+def test_a_mistyped_view(database_url: str) -> None:
+    """The message suggests a view, though none was made for the statement."""
+    with diode_store.open(database_url) as warehouse:
+        with pytest.raises(QueryError, match='observation does not exist! Did you mean "observations"'):
+            warehouse.query("SELECT * FROM observation")
+        with pytest.raises(QueryError, match="this statement is not understood"):
+            warehouse.query(None)  # type: ignore[arg-type]
 
 
 def test_what_is_made_for_a_statement() -> None:
