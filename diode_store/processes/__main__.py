@@ -23,8 +23,10 @@ def main() -> None:
         getattr(import_module(module), name)(parent)
         status = 0
     except Exception as error:  # noqa: BLE001 - the parent is told, whatever it is
-        traceback.print_exc()
-        parent.report(error)
+        # An interrupted library may fail while it cleans up; nobody is left who could be told.
+        if not parent.is_gone:
+            traceback.print_exc()
+            parent.report(error)
     except KeyboardInterrupt:
         pass
     os._exit(status)

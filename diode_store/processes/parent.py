@@ -30,6 +30,8 @@ class Parent:
         os.set_inheritable(fd, False)  # noqa: FBT003 - the function's only argument beside the descriptor
         self.on_gone: Callable[[], object] = lambda: os._exit(0)
         """Called in another thread when the parent has hung up or died."""
+        self.is_gone = False
+        """True once the parent has hung up or died."""
         self._connection = Connection(fd)
         self._sending = threading.Lock()
         self._messages: SimpleQueue[bytes] = SimpleQueue()
@@ -73,4 +75,5 @@ class Parent:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 self._messages.put(self._connection.recv_bytes())
+        self.is_gone = True
         self.on_gone()

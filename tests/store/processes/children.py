@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,16 @@ def echo(parent: Parent) -> None:
     parent.on_gone = lambda: os._exit(7)
     while (message := parent.receive()) is not None:
         parent.send(message)
+
+
+def clumsy(parent: Parent) -> None:
+    """Fail while cleaning up when the parent is gone."""
+    parent.on_gone = lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    parent.send("ready")
+    try:
+        time.sleep(600)
+    finally:
+        raise RuntimeError("a library does not like to be interrupted")
 
 
 def _answer(request: str | tuple[str, KernelConfig], say: Say) -> object:  # noqa: C901 - one case a request

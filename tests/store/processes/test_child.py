@@ -21,7 +21,7 @@ from samples import triton_config
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SERVE, ECHO = "children:serve", "children:echo"
+SERVE, ECHO, CLUMSY = "children:serve", "children:echo", "children:clumsy"
 
 
 @pytest.fixture
@@ -236,3 +236,19 @@ def test_a_child_ends_with_its_parent(number: signal.Signals) -> None:
         parent.send_signal(number)
     _, alive = psutil.wait_procs(children, timeout=20)
     assert alive == []
+
+
+def test_a_child_that_fails_when_its_parent_is_gone_says_nothing() -> None:
+    """Nobody is left to read a traceback."""
+    code = (
+        "import time; from diode_store.processes.child import Child\n"
+        f"child = Child({CLUMSY!r}); child.receive(); print('ready', flush=True); time.sleep(600)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "ready\n"
+        parent.kill()
+        assert parent.communicate(timeout=60) == ("", "")
