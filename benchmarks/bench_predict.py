@@ -125,8 +125,7 @@ class Bench(hook.DiodeInductorChoices):
     def _list(self, offer: Any, product: Any, asked: Any) -> Any:
         listing = super()._list(offer, product, asked)
         predictor, problem, hardware = asked
-        model, shape = predictor.model, problem.shape
-        listed = listing.ranked.columns
+        model, shape, listed = predictor.model, problem.shape, listing.ranked.columns
         self.listed = len(listed)
         self.columns = columns = listed.take(np.arange(_CANDIDATES) % len(listed))
         vendor = columns.template_mask(is_vendor_template)

@@ -6,13 +6,11 @@ Objects of torch and of other people's hooks may raise when they are shown, and 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+import logging
+import threading
 
 from diode_store.errors import first_line
 from diode_store.values.checks import shown
-
-if TYPE_CHECKING:
-    import logging
 
 
 def in_words(thing: object) -> str:
@@ -27,3 +25,24 @@ def log(logger: logging.Logger, level: int, message: str, error: BaseException |
     """Log a line, with the traceback of ``error`` if given."""
     with contextlib.suppress(Exception):
         logger.log(level, "%s", message, exc_info=error)
+
+
+class Once:
+    """Logs a line at most once for each subject; any thread may use it."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._subjects: set[str] = set()
+        self._lock = threading.Lock()
+
+    def __contains__(self, subject: str) -> bool:
+        """Return whether a line about ``subject`` was logged."""
+        return subject in self._subjects
+
+    def log(self, subject: str, line: str, level: int = logging.WARNING, error: Exception | None = None) -> None:
+        """Log ``line`` unless one about ``subject`` was logged."""
+        with self._lock:
+            first = subject not in self._subjects
+            self._subjects.add(subject)
+        if first:
+            log(self._logger, level, f"{line} (logged once)", error)

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from processes import ForkServer
 
+import postgres_server
+from postgres_server import PostgresServer
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -45,6 +48,15 @@ class MakeDisk(Protocol):
 
     def __call__(self, size_bytes: int) -> SmallDisk:
         """Return it; it is empty."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """Return a server that tests may kill or suspend; each leaves it running."""
+    if reason := postgres_server.missing():
+        pytest.skip(reason)
+    with PostgresServer.in_temp_folder() as started:
+        yield started
 
 
 @pytest.fixture

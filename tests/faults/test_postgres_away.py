@@ -12,27 +12,17 @@ from compare import assert_exactly_once
 from processes import drained, free_port, readiness
 from producing import produced
 
-import postgres_server
 from diode_collectors.spool.spool import Spool
 from diode_store.warehouse import database, migrate
 from lanes import long
-from postgres_server import PostgresServer
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from processes import Child, ForkServer
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    """Return a server that tests may kill; each leaves it running."""
-    if reason := postgres_server.missing():
-        pytest.skip(reason)
-    with PostgresServer.in_temp_folder() as started:
-        yield started
+    from postgres_server import PostgresServer
 
 
 @pytest.fixture

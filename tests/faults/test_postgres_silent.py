@@ -14,7 +14,6 @@ from compare import assert_exactly_once
 from processes import Child, ForkServer, drained, free_port, readiness
 from producing import produced
 
-import postgres_server
 from diode_collectors.spool.spool import Spool
 from diode_store.warehouse import database, migrate
 from diode_store.warehouse.drivers.postgres_waits import SILENCE_S
@@ -31,15 +30,6 @@ PROMISED_S = 10.0
 """Time within which the daemon reports a silent database, and ends when asked."""
 MOMENTS = {"ping": b"Q\0\0\0\x06;\0", "statement": b"INSERT INTO measurements", "copy": b"PGCOPY\n"}
 """Bytes that the client sends at the moment."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    """Return a server that tests may suspend; each leaves it running."""
-    if reason := postgres_server.missing():
-        pytest.skip(reason)
-    with PostgresServer.in_temp_folder() as started:
-        yield started
 
 
 @pytest.fixture

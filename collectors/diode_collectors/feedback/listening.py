@@ -67,7 +67,7 @@ class AutotuningListener:
         self._pid = os.getpid()
         self._stats = FeedbackStats()
         self._stats_lock = threading.Lock()
-        self._said: set[str] = set()
+        self._once = safely.Once(log)
 
     @property
     def stats(self) -> FeedbackStats:
@@ -139,10 +139,7 @@ class AutotuningListener:
 
     def say_once(self, message: str) -> None:
         """Log a warning unless one with the same text up to the first colon was logged before. Never raises."""
-        kind = message.partition(":")[0]
-        if kind not in self._said:
-            self._said.add(kind)
-            safely.log(log, logging.WARNING, f"{message} (logged once)")
+        self._once.log(message.partition(":")[0], message)
 
     def _on_feedback(
         self, timings: Any = None, name: Any = None, input_nodes: Any = (), choices: Any = (), *_: Any, **__: Any

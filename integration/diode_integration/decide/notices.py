@@ -35,26 +35,6 @@ _said = threading.Lock()
 """Lock that is acquired for good when the line about this device is logged."""
 
 
-class Once:
-    """Logs a line at most once for each subject; any thread may use it."""
-
-    def __init__(self) -> None:
-        self._subjects: set[str] = set()
-        self._lock = threading.Lock()
-
-    def __contains__(self, subject: str) -> bool:
-        """Return whether a line about ``subject`` was logged."""
-        return subject in self._subjects
-
-    def log(self, subject: str, line: str, level: int = logging.WARNING, error: Exception | None = None) -> None:
-        """Log ``line`` unless one about ``subject`` was logged."""
-        with self._lock:
-            first = subject not in self._subjects
-            self._subjects.add(subject)
-        if first:
-            safely.log(log, level, f"{line} (logged once)", error)
-
-
 def first_time() -> bool:
     """Return whether the line about this device is still to be logged; True once in a process."""
     return _said.acquire(blocking=False)

@@ -19,12 +19,12 @@ import torch
 
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION, config_of_choice, detect_hardware
 from diode_integration.decide.decision import DecidedBy, Decision, PredictedConfig
-from diode_integration.decide.notices import Once
 from diode_integration.inductor.entry import Mark, mark_of
 from diode_integration.inductor.kernel_search import find, is_listed_elsewhere, is_switched_off, source_of
 from diode_integration.inductor.listing import OpCalls, uid_of, vendors_best
 from diode_store.devices.known import describe
 from diode_store.kernels import agrees, is_vendor_template
+from diode_store.values import safely
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ class FilePicks:
         """Hash of the picks, for cache keys."""
         self.calls = OpCalls()
         """Rank of the pick that an earlier call of an op has."""
-        self._once = Once()
+        self._once = safely.Once(log)
 
     @property
     def device(self) -> Hardware:

@@ -53,7 +53,7 @@ class Stats:
         self._counts: Counter[str] = Counter()
         self._decisions: deque[Decision] = deque(maxlen=_KEPT_DECISIONS)
         self._seconds = dict.fromkeys(_TIMES, 0.0)
-        self.once = notices.Once()
+        self.once = safely.Once(notices.log)
 
     def count(self, name: str) -> None:
         """Add one to a counter."""

@@ -103,27 +103,24 @@ def test_training_examples_come_in_a_stable_order(views: Warehouse, make_measure
 
 def test_training_examples_describe_device_and_kernel(views: Warehouse, make_measurement: MakeMeasurement) -> None:
     """A row holds every column that features are made of."""
-    hardware = replace(
-        make_measurement(0).hardware,
-        l2_bytes=62914560,
-        shared_memory_per_block_bytes=232448,
-        memory_bytes=141_000_000_000,
-        memory_bandwidth_bytes_per_s=4_800_000_000_000,
-        max_clock_mhz=1980,
+    described = {
+        "l2_bytes": 62914560,
+        "shared_memory_per_block_bytes": 232448,
+        "memory_bytes": 141_000_000_000,
+        "memory_bandwidth_bytes_per_s": 4_800_000_000_000,
+        "max_clock_mhz": 1980,
+    }
+    hardware = replace(make_measurement(0).hardware, **described)
+    views.measure(
+        {WHOLE: 9.5}, hardware=hardware, timing_method=TimingMethod("median", regime="graph"), family="llama3-8b"
     )
-    graph = TimingMethod("median", regime="graph")
-    views.measure({WHOLE: 9.5}, hardware=hardware, timing_method=graph, family="llama3-8b")
     assert views.one("FROM training_examples") == {
         "hardware_id": 1,
         "hardware": "NVIDIA H200",
         "vendor": "nvidia",
         "arch": "sm_90",
         "multiprocessors": 132,
-        "l2_bytes": 62914560,
-        "shared_memory_per_block_bytes": 232448,
-        "memory_bytes": 141_000_000_000,
-        "memory_bandwidth_bytes_per_s": 4_800_000_000_000,
-        "max_clock_mhz": 1980,
+        **described,
         "environment_id": 1,
         "torch": "2.11.0+cu130",
         "regime": "graph",
