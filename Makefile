@@ -4,6 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Containers often keep Python from writing bytecode; then each test process would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup quickstart test test-long test-web screenshots test-torch check docs format benchmarks web-scripts clean
 
 help:  ## list the targets

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from diode_store.records import Environment, Hardware, Problem
 
 MOST_KEPT = 10_000
-"""Most kernels that one decision may keep, above the length of any list of candidates."""
+"""Limit on the kernels that one decision may keep, above the length of any list of candidates."""
 
 
 class KeptConfig(NamedTuple):

@@ -56,7 +56,7 @@ class Op:
 
     @property
     def most_dimensions(self) -> int:
-        """Most dimensions that an input may have."""
+        """Limit on the dimensions of an input."""
         return MATRIX_DIMENSIONS + self.is_batched
 
     def bias_elements(self, b: int, m: int, n: int) -> int:

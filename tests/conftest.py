@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import itertools
 import os
@@ -61,6 +62,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Let each day run other campaigns where not all have the time; every worker has the same order."""
     if config.getoption("--for-seconds"):
         random.Random(datetime.now(UTC).date().toordinal()).shuffle(items)  # noqa: S311 - no secret
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from walking a million objects that live as long as the tests."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

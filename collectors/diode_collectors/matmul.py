@@ -126,7 +126,7 @@ class MatmulDatasetCollector:
             file_path: .json or .msgpack.
 
         Raises:
-            ImportFileError: it cannot be read or holds something else; the message names file, place and remedy.
+            ImportFileError: the file is no readable data set; the message names file, place and remedy.
         """
         dataset = read_file(file_path, Dataset)
         with self._lock:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from diode_store.records import ProblemShape
 
 TEMPLATES = frozenset({"triton::mm", "triton::bmm"})
-"""Templates that the list is of."""
+"""Templates whose configs the list holds."""
 SMALLEST_BLOCK, LARGEST_BLOCK = 16, 256
 """Smallest and largest block of all lists."""
 _ELEMENTS_PER_WARP = 256
@@ -30,7 +30,7 @@ class GemmConfig(NamedTuple):
 
     @classmethod
     def of(cls, config: KernelConfig) -> GemmConfig:
-        """Return what a list gives of a Triton kernel."""
+        """Return the parameters of a Triton kernel that the lists hold."""
         return cls(*(getattr(config, name) for name in cls._fields))
 
 
@@ -76,6 +76,6 @@ def largest_block(size: int) -> int:
 
 
 def scaled(config: GemmConfig, most: tuple[int, int, int]) -> GemmConfig:
-    """Return ``config`` with no block larger than ``most`` says and no idle warps."""
+    """Return ``config`` with its blocks limited to ``most``, and without idle warps."""
     m, n, k = (min(block, limit) for block, limit in zip(config[:3], most, strict=True))
     return GemmConfig(m, n, k, config.num_stages, min(config.num_warps, m * n // _ELEMENTS_PER_WARP))

@@ -72,7 +72,7 @@ def template_uid(name: str) -> str:
     choices (``decompose_k_mm_4_split_0``).
 
     Raises:
-        RecordError: it is none of these.
+        RecordError: ``name`` is none of these.
     """
     if "::" in name:
         return name

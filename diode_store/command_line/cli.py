@@ -84,7 +84,7 @@ def load_command(entry: EntryPoint) -> Any:
     """Import an entry point's module and return its command.
 
     Raises:
-        DiodeError: it cannot be imported, or is not a Typer application.
+        DiodeError: the module cannot be imported, or the entry point is not a Typer application.
     """
     try:
         app = entry.load()

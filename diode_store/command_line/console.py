@@ -164,7 +164,7 @@ def run(app: typer.Typer, args: Sequence[str] | None = None, *, name: str | None
     """Run ``app`` as a console script and exit with its status.
 
     Args:
-        app: what to run.
+        app: app to run.
         args: its arguments; ``sys.argv[1:]`` unless given.
         name: the command's name in its help; from ``sys.argv[0]`` unless given.
     """

@@ -1,4 +1,4 @@
-"""Guards a command's options: refuses impossible values, and names the option in an error about one."""
+"""Guard a command's options: refuse impossible values, and name the option in an error message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typed options of a command: the fields of a dataclass, or several values behind one name."""
+"""Give a command the fields of a dataclass as options, or options that take several words."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def takes_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that gives a Typer command the fields of the dataclass ``kind`` as its options.
 
-    The command has a parameter of that name, which gets one instance; in the help the fields stand in its place. A
-    field's annotation is what Typer reads; a field without a default takes its default from there.
+    The command's parameter ``parameter_name`` gets an instance of ``kind``. The help lists the fields in its place.
+    Typer reads each field's annotation, which also gives the default of a field that has none.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -42,7 +42,7 @@ def takes_options(
             for field in fields(kind):
                 default = inspect.Parameter.empty if field.default is MISSING else field.default
                 parameters.append(inspect.Parameter(field.name, only, default=default, annotation=hints[field.name]))
-        del run.__wrapped__  # Typer would look behind it
+        del run.__wrapped__  # else Typer would read the signature of ``command``
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
@@ -64,7 +64,7 @@ def takes_several(*options: str) -> type[TyperCommand]:
 
 
 def _repeated(args: Iterable[str], options: tuple[str, ...]) -> Iterator[str]:
-    """Yield arguments with the name of an option that takes several words before each of them."""
+    """Yield the arguments, with the name of an option that takes several words before each of its words."""
     current, is_named = None, False
     for word in args:
         if word.startswith("-"):
@@ -78,7 +78,7 @@ def _repeated(args: Iterable[str], options: tuple[str, ...]) -> Iterator[str]:
 
 
 def words_of(options: Mapping[str, Any]) -> list[str]:
-    """Return the options that have a value as a person types them, with several values behind one name."""
+    """Return the options that have a value, as words of a command line; all values of a list follow one name."""
     words: list[str] = []
     for option, value in options.items():
         if value is True:

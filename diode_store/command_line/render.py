@@ -62,7 +62,7 @@ def _float_text(value: float) -> str:
     return f"{value:.4g}" if digits > 8 else f"{value:.{max(digits, 0)}f}"  # noqa: PLR2004 - beyond, 1.2e-07 reads better
 
 
-def json_value(value: object) -> object:  # noqa: PLR0911 - likewise
+def json_value(value: object) -> object:  # noqa: PLR0911 - as above
     """Return ``value`` as JSON types: bytes become hex, times ISO 8601, NaN and infinity None."""
     if value is None or isinstance(value, (bool, int)):
         return value

@@ -1,4 +1,4 @@
-"""Lets Ctrl-C and SIGTERM stop work between two steps, not in the middle of one."""
+"""Let Ctrl-C and SIGTERM stop work between two steps, not in the middle of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads from the warehouse and writes each export format."""
+"""Read from the warehouse and write each export format."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ JOIN wanted AS w
     ON w.environment_id = f.environment_id AND w.problem_id = f.problem_id AND w.regime IS NOT DISTINCT FROM f.regime
 WHERE f.hardware_id = $hardware_id
 ORDER BY f.config_id, f.problem_id, f.environment_id
-"""  # noqa: S608 - likewise
+"""  # noqa: S608 - as above
 
 _SHAPES = """
 SELECT DISTINCT f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.tf32
@@ -318,7 +318,7 @@ def _nearest(connection: Any, devices: Sequence[Device], wanted: _Wanted) -> str
 
 def _what_there_is(connection: Any, devices: Sequence[Device]) -> str:
     rows = connection.execute(
-        f"SELECT f.op, {_ARITHMETIC}, sum(f.problems)::BIGINT FROM coverage AS f "  # noqa: S608 - likewise
+        f"SELECT f.op, {_ARITHMETIC}, sum(f.problems)::BIGINT FROM coverage AS f "  # noqa: S608 - as above
         "WHERE f.hardware_id IN (SELECT unnest($1::BIGINT[])) GROUP BY ALL ORDER BY ALL",
         [[device.id for device in devices]],
     ).fetchall()

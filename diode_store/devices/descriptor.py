@@ -40,7 +40,7 @@ class Architecture:
     registers: int = 65_536
     """32-bit registers of one multiprocessor (CUDA C programming guide, technical specifications)."""
     threads: int = 2_048
-    """Most resident threads of one multiprocessor."""
+    """Limit on the resident threads of one multiprocessor."""
     has_wgmma: bool = False
 
 

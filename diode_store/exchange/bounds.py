@@ -84,7 +84,7 @@ def json_of(text: str | bytes, where: str = "") -> Any:
     """Return the content of JSON text.
 
     Raises:
-        RecordError: it is not JSON, or bytes of too many values; the message begins with ``where``.
+        RecordError: ``text`` is not JSON, or bytes of too many values; the message begins with ``where``.
     """
     if isinstance(text, bytes):
         check_json(text)

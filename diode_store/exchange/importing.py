@@ -1,4 +1,4 @@
-"""Imports files of measurements into the warehouse: keeps good entries and names bad ones by file and line."""
+"""Import files of measurements into the warehouse: keep good entries, and name bad entries by file and line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens the files that a reader gets by name: unpacks gzip, and takes ``-`` as standard input."""
+"""Open the files that a reader gets by name: unpack gzip, and take ``-`` as standard input."""
 
 from __future__ import annotations
 

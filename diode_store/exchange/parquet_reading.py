@@ -1,4 +1,4 @@
-"""Reads Parquet files of ``diode_store.exchange.parquet``, with one row per timing, back into measurements.
+"""Read measurements from the Parquet files of ``diode_store.exchange.parquet``, which have one row per timing.
 
 The rows of a measurement are adjacent. The first row has the measurement's own fields. Columns that follow from others
 (``m``, ``layout``, ``is_vendor`` …) are checked if present, and unknown columns are ignored.
@@ -62,7 +62,7 @@ def read(stream: IO[bytes]) -> Iterator[Measurement | BadLine]:
         yield from _measurements(file.iter_batches(_ROWS_AT_ONCE, columns=names))
     except RecordError as error:
         yield BadRow(0, str(error))
-    except MemoryError:  # Arrow's is one of its own errors too
+    except MemoryError:  # Arrow's memory error is also an ArrowException
         raise
     except (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeError) as error:
         yield BadRow(0, f"it is not a whole Parquet file ({first_line(error)}); get a whole copy of it")

@@ -1,4 +1,4 @@
-"""Reads a picks file strictly: an error names its place, and a file with an error is not used.
+"""Read a picks file strictly: an error names its place, and a file with an error is not used.
 
 A person may have edited the file, so the reader checks everything.
 """

@@ -1,4 +1,4 @@
-"""Reads a warehouse for the lake through ADBC, which returns columns, not rows.
+"""Read a warehouse for the lake through ADBC, which returns columns, not rows.
 
 ADBC's driver for SQLite brings its own SQLite library. Two SQLite libraries in one process drop each other's locks when
 they close a file. Therefore only the processes of ``diode_store.lake.worker``, which have no other connection, use

@@ -1,4 +1,4 @@
-"""Merges small segments into large ones and removes dropped measurements."""
+"""Merge small segments into large ones, and remove dropped measurements."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Compaction:
     dropped: int
     """Measurements removed physically."""
     timings: int
-    """Timings written anew."""
+    """Number of rewritten timings."""
     bytes_before: int
     """Size of the lake's named files before."""
     bytes_after: int

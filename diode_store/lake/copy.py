@@ -1,4 +1,4 @@
-"""Copies measurements and their timings from the warehouse to segments of the lake.
+"""Copy measurements and their timings from the warehouse to segments of the lake.
 
 Each segment is read in one snapshot and written while the next one is read. The standard library's SQLite returns row
 by row, which keeps one processor busy. Therefore ``diode_store.lake.worker`` gives large copies to processes that read

@@ -1,4 +1,4 @@
-"""Finds the measurements that the lake must copy or drop, by comparing the blocks of ids whose digests differ."""
+"""Find the measurements that the lake must copy or drop, by comparing the blocks of ids whose digests differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens a warehouse for the lake, on either database."""
+"""Open a warehouse for the lake, on either database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a warehouse in PostgreSQL for the lake through ADBC, which returns columns, not rows.
+"""Read a warehouse in PostgreSQL for the lake through ADBC, which returns columns, not rows.
 
 Every snapshot is a read-only REPEATABLE READ transaction. It ends after its chunk is read, because an old snapshot
 keeps the server from cleaning up.

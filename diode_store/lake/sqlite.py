@@ -1,4 +1,4 @@
-"""Reads a warehouse in an SQLite file for the lake, with the standard library alone.
+"""Read a warehouse in an SQLite file for the lake, with the standard library alone.
 
 A second SQLite library in a writing process would drop the writer's locks when it closes the file. Therefore the
 library that writes SQLite also reads it. The module is light: it imports nothing that a query does not need.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from diode_store.lake.parquet_files import Columns
 
-# Few enough that the rows die before Python's garbage collector counts them.
+# So few that Python frees the rows before its garbage collector runs.
 _ROWS_AT_ONCE = 500
 
 

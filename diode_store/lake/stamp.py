@@ -1,4 +1,4 @@
-"""Tells whether an SQLite file has changed since the last sync, without reading it.
+"""Detect whether an SQLite file has changed since the last sync, without reading it.
 
 The digests of ``diode_store.lake.source`` would cost a pass over the measurements before every query. The file system's
 inodes, sizes and times of the database and its write-ahead log cost nothing. The stamp has the database's time of

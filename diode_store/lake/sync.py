@@ -1,4 +1,4 @@
-"""Brings the lake up to date with the warehouse.
+"""Bring the lake up to date with the warehouse.
 
 A sync compares *sets* of measurements, never the highest id: of two PostgreSQL transactions, the one with the lower id
 may commit last. Equal digests of both sets end the sync at once, as before most queries. Only a sync with work to do
@@ -68,7 +68,7 @@ def sync(
     Args:
         source: the warehouse: its URL, the path of an SQLite file, or an engine.
         lake: the lake to fill.
-        rebuild: copy everything anew.
+        rebuild: True to copy everything again.
         on_progress: called with the number of newly copied timings.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Runs one read-only statement and returns its rows as Python values or as Arrow batches.
+"""Run one read-only statement and return its rows as Python values or as Arrow batches.
 
 Rows are fetched on demand, so a result need not fit into memory. Ctrl-C stops DuckDB as far as DuckDB obeys.
 ``diode_store.query.limited`` runs a person's query in a process that can be ended.

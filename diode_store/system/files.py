@@ -30,7 +30,7 @@ _REMEDIES = {
 }
 _ANY_WRITES = 0o222
 MAX_SMALL_FILE = 64 * MIB
-"""Most bytes of a small file: a description, settings, picks, corrections or a card."""
+"""Limit on the bytes of a small file: a description, settings, picks, corrections or a card."""
 
 
 def real_path(path: Path | str) -> Path:
@@ -62,7 +62,7 @@ def read_bounded(path: Path, most: int = MAX_SMALL_FILE) -> bytes:
         most: bytes that are taken into memory at most.
 
     Raises:
-        OSError: it cannot be read, is not a regular file, or is larger.
+        OSError: the file cannot be read, is not a regular file, or is too large.
     """
     with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -75,7 +75,7 @@ def bounded(file: IO[bytes], most: int = MAX_SMALL_FILE) -> bytes:
     """Return the rest of an open file, as ``read_bounded`` does.
 
     Raises:
-        OSError: it cannot be read, or is larger.
+        OSError: the file cannot be read, or is too large.
     """
     content = file.read(most + 1)
     if len(content) > most:
@@ -94,7 +94,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces ``path`` at the end; after an error it is removed.
 
     Raises:
-        OSError: it cannot replace ``path``.
+        OSError: ``path`` cannot be replaced.
     """
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
@@ -158,7 +158,8 @@ def try_lock(fd: int, *, shared: bool = False) -> bool:
     """Take the ``flock`` of an open file or folder unless another process has it.
 
     Raises:
-        OSError: it cannot be locked; with one of ``NO_LOCKS`` if nothing can be on this file system. Names the file.
+        OSError: the file cannot be locked. The error names the file; its number is in ``NO_LOCKS`` on a file system
+            without locks.
     """
     try:
         _flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -196,7 +197,7 @@ def open_regular(path: Path, flags: int) -> int:
     """Open an existing regular file with ``flags`` and return the descriptor; others are refused without waiting.
 
     Raises:
-        OSError: it cannot be opened, or is not a regular file: a pipe would keep its reader waiting for ever.
+        OSError: the file cannot be opened, or is not regular: a pipe would keep its reader waiting forever.
     """
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(fd).st_mode):

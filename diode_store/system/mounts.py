@@ -1,4 +1,4 @@
-"""Finds paths on a network file system, where neither SQLite nor locks are safe."""
+"""Find paths on a network file system, where neither SQLite nor locks are safe."""
 
 from __future__ import annotations
 

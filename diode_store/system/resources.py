@@ -1,4 +1,4 @@
-"""Locates the files that ship with torch-diode: migrations, trained models, bundled measurements.
+"""Locate the files that ship with torch-diode: migrations, trained models, bundled measurements.
 
 A wheel carries them inside the packages. An editable install copies them once and the copies go stale, so in a
 checkout (recognized by its pyproject.toml) the checkout's own folders are used. Nothing here imports another package.

@@ -112,7 +112,7 @@ def read_settings_file(path: Path) -> dict[str, object]:
     """Return what a settings file holds, unchecked but for its database's password.
 
     Raises:
-        SettingsError: it cannot be read, is not TOML, or has a password and is readable by others.
+        SettingsError: the file cannot be read, is not TOML, or holds a password and is readable by others.
     """
     import tomllib
 
@@ -143,7 +143,7 @@ def database_address(value: object) -> str:
     """Return the address of a warehouse as a settings file or an option has it, a path without a tilde.
 
     Raises:
-        ValueError: it is not one; the message does not repeat it, as it may contain a password.
+        ValueError: ``value`` is no address; the message does not repeat it, because it may contain a password.
     """
     text = value if isinstance(value, str) and "\0" not in value else ""
     try:

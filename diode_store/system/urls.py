@@ -1,6 +1,6 @@
-"""Addresses: of databases, as text, file or server, with passwords hidden; of servers; connections to SQLite files.
+"""Parse addresses of databases and servers, hide their passwords, and connect to SQLite files.
 
-Imports little on purpose: commands check their options here before they load SQLAlchemy.
+This module imports little, because commands check their options here before they load SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        """Return it as ``parse_address`` takes it."""
+        """Return ``HOST:PORT``, as ``parse_address`` reads it."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_address(text: str) -> Address | None:
-    """Return the address that ``HOST:PORT`` says, an IPv6 host being in brackets; None if it says none."""
+    """Parse ``HOST:PORT``, with an IPv6 host in brackets; return None for anything else."""
     host, colon, port = text.rpartition(":")
     if not (colon and _HOST.fullmatch(host) and port.isascii() and port.isdigit() and int(port) <= _MOST_PORT):
         return None
@@ -60,8 +60,8 @@ def sqlite_path(text: str) -> Path | None:
     """Return the file of an SQLite URL or path; None for any other database.
 
     Raises:
-        DatabaseError: a folder; SQLite in memory, which would not outlive the process; or a server's address that is
-            not a URL.
+        DatabaseError: ``text`` is empty, a folder, SQLite in memory (which would not outlive the process), or a
+            server's address that is not a URL.
     """
     if not text:
         raise DatabaseError("the database address is empty; give a file or a URL such as sqlite:////data/warehouse.db")
@@ -100,7 +100,7 @@ def connect_sqlite(
         path: the file.
         mode: ``ro``, ``rw`` or ``rwc``.
         busy_timeout_s: time to wait for a lock of another process.
-        check_same_thread: true if only this thread may use it.
+        check_same_thread: True if only this thread may use the connection.
 
     Raises:
         sqlite3.Error: the file cannot be opened.
@@ -123,7 +123,7 @@ def check_credentials(url: str) -> None:
     """Refuse a URL whose password holds an unescaped ``@``: the rest would count as the host and be shown.
 
     Raises:
-        DatabaseError: the URL is such a one.
+        DatabaseError: the password holds an unescaped ``@``.
     """
     credentials = _CREDENTIALS.match(url)
     if credentials and "@" in credentials["password"]:
@@ -145,7 +145,7 @@ def refuse_password_on_command_line(url: str) -> None:
     """Refuse a URL that holds a password, because ``ps`` shows every command line to every user.
 
     Raises:
-        DatabaseError: it holds one.
+        DatabaseError: the URL holds a password.
     """
     if has_password(url):
         raise DatabaseError(

@@ -1,4 +1,4 @@
-"""Cuts streams into lists of about equal weight, one for each step: a transaction, a file, a row group."""
+"""Cut streams into lists of about equal weight, one for each step: a transaction, a file, a row group."""
 
 from __future__ import annotations
 

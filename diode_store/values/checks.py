@@ -20,7 +20,7 @@ Check = Callable[[str, object], Any]
 _M = TypeVar("_M")
 
 MAX_TEXT = 4096
-"""Most characters of a name, a path or any other text field."""
+"""Limit on the characters of a name, a path or any other text field."""
 _MOST_SHOWN = 100
 MAX_DEPTH = 16
 """Deepest nesting of lists and maps inside ``extra``."""
@@ -40,7 +40,7 @@ def text(what: str, value: object) -> str:
     """Return ``value`` if it is text that any database can hold.
 
     Raises:
-        RecordError: it is not; the message begins with ``what``, like that of every check here.
+        RecordError: ``value`` is something else. The message begins with ``what``, as in every check here.
     """
     if not isinstance(value, str):
         raise RecordError(f"{what} must be text, not {shown(value)}")
@@ -53,7 +53,7 @@ def integer(what: str, value: object, *, least: int = -INT64 - 1, most: int = IN
     """Return ``value`` if it is a whole number from ``least`` to ``most``.
 
     Raises:
-        RecordError: it is not.
+        RecordError: ``value`` is something else.
     """
     if type(value) is not int or not least <= value <= most:
         raise RecordError(f"{what} must be a whole number from {least} to {most}, not {shown(value)}")
@@ -64,18 +64,18 @@ def number(what: str, value: object, *, least: float, most: float) -> float:
     """Return ``value`` if it is a number from ``least`` to ``most``.
 
     Raises:
-        RecordError: it is not.
+        RecordError: ``value`` is something else.
     """
     if type(value) not in (float, int) or not least <= value <= most:  # type: ignore[operator] # just checked
         raise RecordError(f"{what} must be a number from {least:g} to {most:g}, not {shown(value)}")
-    return value  # type: ignore[return-value] # likewise
+    return value  # type: ignore[return-value] # as above
 
 
 def flag(what: str, value: object) -> bool:
     """Return ``value`` if it is true or false.
 
     Raises:
-        RecordError: it is not.
+        RecordError: ``value`` is something else.
     """
     if not isinstance(value, bool):
         raise RecordError(f"{what} must be true or false, not {shown(value)}")
@@ -86,7 +86,7 @@ def scalar(what: str, value: object) -> bool | int | float | str:
     """Return ``value`` if it is a finite number, text, true or false.
 
     Raises:
-        RecordError: it is none of these.
+        RecordError: ``value`` is something else.
     """
     if isinstance(value, str):
         return text(what, value)
@@ -99,23 +99,23 @@ def microseconds(what: str, value: object) -> float:
     """Return ``value`` if it is a time: a finite, positive number.
 
     Raises:
-        RecordError: it is not.
+        RecordError: ``value`` is something else, or so large that its unit must be wrong.
     """
     if type(value) in (float, int) and MAX_MICROSECONDS <= value < math.inf:  # type: ignore[operator] # just checked
         raise RecordError(
             f"{what} must be a finite, positive number of microseconds below {MAX_MICROSECONDS:.0e} (31 years), "
             f"not {shown(value)}; check its unit"
         )
-    if type(value) not in (float, int) or not 0 < value < MAX_MICROSECONDS:  # type: ignore[operator] # likewise
+    if type(value) not in (float, int) or not 0 < value < MAX_MICROSECONDS:  # type: ignore[operator] # as above
         raise RecordError(f"{what} must be a finite, positive number of microseconds, not {shown(value)}")
-    return value  # type: ignore[return-value] # likewise
+    return value  # type: ignore[return-value] # as above
 
 
 def json_map(what: str, value: object) -> dict[str, Any]:
     """Return a map of JSON values: tuples become lists, bytes become hex text.
 
     Raises:
-        RecordError: it is no map, a key is not text, a number is not finite, or it is nested too deeply.
+        RecordError: ``value`` is no map or is nested too deeply, a key is not text, or a number is not finite.
     """
     if not isinstance(value, dict):
         raise RecordError(f"{what} must be a map, not {shown(value)}")
@@ -148,7 +148,7 @@ def array(what: str, value: object, length: int | None = None) -> tuple[Any, ...
     """Return ``value`` if it is a tuple (a decoded array), of length ``length`` if given.
 
     Raises:
-        RecordError: it is not.
+        RecordError: ``value`` is something else.
     """
     if not isinstance(value, tuple):
         raise RecordError(f"{what} must be an array, not {shown(value)}")
@@ -161,7 +161,7 @@ def member(what: str, members: Mapping[str, _M], value: object) -> _M:
     """Return the member that ``value`` names.
 
     Raises:
-        RecordError: it is none of ``members``.
+        RecordError: ``value`` names none of ``members``.
     """
     if not isinstance(value, str) or value not in members:
         raise RecordError(f"{what} must be one of {', '.join(members)}, not {shown(value)}")
@@ -201,5 +201,5 @@ def _key(what: str, name: object) -> str:
 
 
 def other_content(uid: bytes) -> str:
-    """Return why a record with the uid of another is refused."""
+    """Return the reason to refuse a record that has the uid of another record."""
     return f"uid {uid.hex()}: another record in the warehouse has this uid"

@@ -1,4 +1,4 @@
-"""Shows and logs errors and other objects inside a user's compile, without ever raising.
+"""Show and log errors and other objects inside a user's compile, without ever raising.
 
 Objects of torch and of other people's hooks may raise when they are shown, and so may log filters and handlers.
 """

@@ -29,7 +29,7 @@ def parse_duration_s(text: str, option: str) -> float:
     """Return the seconds of a duration as people type it: 90, 90s, 30m or 2h.
 
     Raises:
-        SettingsError: it is none; the message names the ``option``.
+        SettingsError: the text is no duration; the message names the ``option``.
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None:

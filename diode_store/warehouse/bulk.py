@@ -1,4 +1,4 @@
-"""Inserts many rows at once, the fastest way of each database that also respects existing rows.
+"""Insert many rows at once, by the fastest method of each database that respects existing rows.
 
 SQLite takes tuples by ``executemany``. PostgreSQL takes one statement with an array a column, which it unnests:
 ten times as fast as a statement a row. Both pass values in the drivers' own types, and store what SQLAlchemy would.

@@ -80,7 +80,7 @@ def make_engine(url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sa.Engin
 
     Args:
         url: an SQLite or PostgreSQL URL, or the path of an SQLite file.
-        busy_timeout_s: how long to wait for a lock that another process holds, in seconds.
+        busy_timeout_s: longest wait for a lock that another process holds, in seconds.
 
     Raises:
         DatabaseError: another kind of database, an address that cannot be read, or a missing driver.

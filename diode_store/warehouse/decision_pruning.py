@@ -1,4 +1,4 @@
-"""Finds decisions to delete, and deletes them a few at a time.
+"""Find decisions to delete, and delete them a few at a time.
 
 Decisions are a log: unlike measurements, no decision has to stay as the last of its kind.
 """
@@ -30,7 +30,7 @@ class DecisionPlan:
     ids: Sequence[int]
     """Ids of the decisions, in order."""
     oldest: datetime | None
-    """When the first of them came into the warehouse; None without any."""
+    """Time at which the first of the decisions was ingested; None if there are none."""
     newest: datetime | None
 
 
@@ -41,8 +41,8 @@ def plan_decisions(
 
     Args:
         connection: connection to the warehouse.
-        older_than: least time since a decision came in, by the warehouse's clock.
-        hardware_ids: only decisions for this hardware.
+        older_than: least time since a decision was ingested; None for no limit.
+        hardware_ids: hardware of the decisions; None for any.
     """
     columns = schema.decisions.c
     goes = []

@@ -193,7 +193,7 @@ def select_by_key(
     for start in range(0, len(wanted), _LOOK_UP_AT_ONCE):
         some_keys = tuple(wanted[start : start + _LOOK_UP_AT_ONCE])
         marks = ", ".join("?" * len(some_keys))
-        # As text: SQLAlchemy would write the list anew each time, which takes three times as long as the look-up.
+        # As text: SQLAlchemy would write the list each time, which takes three times as long as the look-up.
         query_text = f"SELECT {names} FROM {key.table} WHERE {key.name} IN ({marks})"  # noqa: S608 - our own names
         yield from connection.exec_driver_sql(query_text, some_keys)
 

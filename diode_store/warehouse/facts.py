@@ -1,4 +1,4 @@
-"""Inserts measurements and their timings into each database, the fastest way it has.
+"""Insert measurements and their timings, by the fastest method of each database.
 
 Both functions work in the caller's transaction, and the two databases keep the same values.
 """

@@ -1,4 +1,4 @@
-"""Reads whole measurements from the warehouse, as the records they were."""
+"""Read whole measurements from the warehouse, as the records that were stored."""
 
 from __future__ import annotations
 

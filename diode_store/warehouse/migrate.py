@@ -1,7 +1,7 @@
-"""A database's schema revision: looks it up, upgrades to the newest, downgrades to an older one.
+"""Look up a database's schema revision, upgrade it to the newest, or downgrade it to an older one.
 
-Alembic is imported only by what changes a schema: the check that every reader and writer makes first is one
-small query.
+Only functions that change a schema import Alembic. The check that every reader and writer makes first is one small
+query.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def require_current(engine: sa.Engine) -> None:
     """Make sure that the database has the schema this code reads and writes.
 
     Raises:
-        SchemaError: it has none, an older or a newer one; the message names the command to run.
+        SchemaError: the database has no schema, an older or a newer one; the message names the command to run.
         DatabaseError: the database cannot be read.
     """
     revision = current(engine)
@@ -89,8 +89,8 @@ def upgrade(engine: sa.Engine) -> Upgrade:
     """Bring the database to the newest revision, in one transaction; create it if it does not exist.
 
     Raises:
-        SchemaError: a newer torch-diode made it, or another program.
-        DatabaseError: it cannot be created or written, or its rows would break a reference.
+        SchemaError: a newer torch-diode or another program made the database.
+        DatabaseError: the database cannot be created or written, or its rows would break a reference.
     """
     from alembic import command
     from alembic.util import CommandError

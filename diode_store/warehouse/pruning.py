@@ -1,4 +1,4 @@
-"""Finds measurements that a warehouse can do without, and deletes them a few at a time.
+"""Find measurements that a warehouse can do without, and delete them a few at a time.
 
 A plan is made first and changes nothing. Carrying it out takes short transactions with pauses between them, so that
 writers of SQLite, which lets one write at a time, get their turn; ending it in the middle leaves a smaller plan for
@@ -67,14 +67,14 @@ class Rule:
 
 @dataclass(frozen=True)
 class Share:
-    """Some of what would go."""
+    """Share of the measurements to delete, on one hardware and in one data set."""
 
     hardware: str
     dataset: str | None
     measurements: int
     timings: int
     oldest: datetime
-    """When the first of them came into the warehouse."""
+    """Time at which the first of the measurements was ingested."""
     newest: datetime
 
 
@@ -87,7 +87,7 @@ class Plan:
     kept: int
     """Measurements that the rule selects but that stay, as the last of their problem on their hardware."""
     shares: Sequence[Share] = field(default=())
-    """The same by hardware and data set."""
+    """Measurements to delete, by hardware and data set."""
 
     @property
     def timings(self) -> int:

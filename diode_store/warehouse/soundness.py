@@ -1,4 +1,4 @@
-"""Checks what no constraint of the database does: that the facts refer to rows that exist.
+"""Check that the facts refer to rows that exist, which no constraint of the database ensures.
 
 ``timings`` has no foreign keys, which would cost too much at every insert, so this is checked on request.
 """

@@ -1,4 +1,4 @@
-"""Writes batches of measurements and decisions into the warehouse: each once, whole or not at all."""
+"""Write batches of measurements and decisions into the warehouse: each once, whole or not at all."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Store:
 
         Raises:
             SchemaError: the warehouse is missing or has another revision; the message names the command to run.
-            DatabaseError: it cannot be opened.
+            DatabaseError: the warehouse cannot be opened.
         """
         engine = make_engine(url)
         try:
@@ -115,8 +115,8 @@ class Store:
         """Return if the warehouse answers and its schema is current; any thread may ask.
 
         Raises:
-            SchemaError: it has another schema revision.
-            DatabaseError: it does not answer.
+            SchemaError: the warehouse has another schema revision.
+            DatabaseError: the warehouse does not answer.
         """
         with self.engine.connect() as connection:
             revision = connection.scalar(_REVISION)

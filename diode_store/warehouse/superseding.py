@@ -1,4 +1,4 @@
-"""Lets a sweep replace an earlier one: the views show only the newer measurement of a problem that both measured."""
+"""Let a sweep replace an earlier one: where both measured a problem, the views show only the newer measurement."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Superseding:
 
 
 def count_superseded(connection: sa.Connection, old: str, new: str) -> Superseding:
-    """Return the effect of ``supersede``.
+    """Count the measurements that ``supersede`` would replace, and those that it would leave.
 
     Raises:
         SupersedeError: the sweeps are the same, or one has no measurement.
@@ -68,7 +68,7 @@ def _present(sweep: str) -> Sequence[sa.ColumnElement[bool]]:
 
 
 def _successor(sweep: str) -> sa.Select[Any]:
-    """Return the SELECT of the newest measurement of ``sweep`` that repeats the one that is looked at."""
+    """Return a SELECT of the newest measurement of ``sweep`` that repeats the outer query's measurement."""
     newer = schema.measurements.alias("newer").c
     columns = schema.measurements.c
     same = (newer[name] == columns[name] for name in ("hardware_id", "environment_id", "problem_id"))

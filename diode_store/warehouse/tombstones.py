@@ -1,4 +1,4 @@
-"""Deletes measurements and decisions, and remembers that they were deleted.
+"""Delete measurements and decisions, and remember that they were deleted.
 
 Delivery is at least once: a segment that is read again, or data that ships with torch-diode, would bring back what
 was deleted. So a record leaves a tombstone, and a question for known uids counts tombstones too.

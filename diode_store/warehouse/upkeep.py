@@ -1,4 +1,4 @@
-"""Copies the database file while it is in use, and returns the space of deleted rows."""
+"""Copy the database file while it is in use, and free the disk space of deleted rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def backup(engine: sa.Engine, target: Path, on_progress: Callable[[float], None]
         The size of the copy in bytes.
 
     Raises:
-        BackupError: it is no SQLite file, ``target`` is there already or cannot be written, or the copy is damaged.
+        BackupError: the warehouse is no SQLite file, ``target`` exists or cannot be written, or the copy is damaged.
         DatabaseError: the warehouse cannot be read.
     """
     source = database_file(engine)

@@ -23,7 +23,7 @@ def uid(what: str, value: object) -> bytes:
     """Return ``value`` if it is a uid.
 
     Raises:
-        CodecError: it is not.
+        CodecError: ``value`` is no uid.
     """
     if not isinstance(value, bytes) or len(value) != KEY_BYTES:
         raise CodecError(f"{what} must be {KEY_BYTES} bytes, not {checks.shown(value)}")
@@ -71,7 +71,7 @@ def moment(what: str, value: object) -> datetime:
     """Return the time that ``value`` says, in UTC.
 
     Raises:
-        RecordError: it is no ISO 8601 time with its zone.
+        RecordError: ``value`` is no ISO 8601 time with its zone.
     """
     try:
         found = datetime.fromisoformat(checks.text(what, value))

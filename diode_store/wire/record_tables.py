@@ -27,7 +27,7 @@ TABLE_FIELDS = ("config_columns", "configs", "timing_columns", "timings")
 _MOST_CONFIGS = 50_000  # some 1 KiB each
 _MOST_LAYOUTS = 16
 _MOST_COLUMNS = 64
-"""Most columns. A column costs a few bytes of a record, but a value for each timing once it is read."""
+"""Limit on columns. A column costs a few bytes of a record, but a value for each timing once it is read."""
 _TIMING_DEFAULTS = {"outcome": Outcome.OK.value, "is_estimate": False}
 _OK = Outcome.OK.value
 _small = partial(checks.integer, least=0, most=checks.INT32)
@@ -201,7 +201,7 @@ def _are_numbers(values: Sequence[Any], kind: type, least: int, most: float) -> 
 
 def _configs(content: dict[str, Any]) -> tuple[list[int], Mapping[int, KernelConfig]]:
     """Return the numbers of a record's configs, and what they stand for."""
-    global _known_configs  # noqa: PLW0603 - begun anew when it is full
+    global _known_configs  # noqa: PLW0603 - replaced when it is full
     columns = checks.array("config_columns", content["config_columns"])
     rows = checks.array("configs", content["configs"])
     if not set(map(type, rows)) <= {bytes}:

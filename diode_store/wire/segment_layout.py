@@ -43,7 +43,7 @@ FRAME_BYTES = _FRAME.size
 """Length of a frame's head, which precedes its payload."""
 END_BYTES = _END.size
 MAX_PAYLOAD_BYTES = MAX_RECORD_BYTES + MAX_RECORD_BYTES // 1000 + 64
-"""Most bytes of a payload; a longer length is damage. zlib adds at most 0.03% to incompressible data."""
+"""Limit on the bytes of a payload; a longer length is damage. zlib adds at most 0.03% to incompressible data."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def pack_payload(record: bytes, *, compress: bool) -> bytes:
     """Return an encoded record as a frame stores it.
 
     Raises:
-        RecordError: it is longer than any reader accepts.
+        RecordError: the record is longer than any reader accepts.
     """
     if len(record) > MAX_RECORD_BYTES:
         raise RecordError(

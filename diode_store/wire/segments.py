@@ -1,4 +1,4 @@
-"""Reads spool segments: the one place that distinguishes records from damage.
+"""Read spool segments, and tell records from damage.
 
 Segments come from files, which a writer may still append to, and from streams, which may be compressed.
 ``diode_store.wire.segment_layout`` describes their bytes.
@@ -44,9 +44,9 @@ _SCAN_BYTES = MIB
 _FIRST_SCAN_BYTES = 2**12
 """Size of the first look for the next marker; each further one is four times as large."""
 MOST_DAMAGE = 10_000
-"""Most stretches of damage told apart in a segment; the rest behind them counts as one."""
+"""Limit on the stretches of damage told apart in a segment; the rest of the segment counts as one stretch."""
 MOST_LOOKED_AT_BYTES = GIB
-"""Most bytes of failing payloads in a segment, counted each time; the rest counts as one stretch of damage."""
+"""Limit on the bytes of failing payloads in a segment, counted each time. The rest counts as one stretch of damage."""
 
 ReadAt = Callable[[int, int], bytes]
 """Takes an offset and a length; returns that many bytes, fewer only at the end.
@@ -189,7 +189,7 @@ class SegmentReader:
 
         Args:
             read: the segment's bytes; ``bytes_of_file`` or ``bytes_of_stream``.
-            sealed: whether it should be whole; else an unfinished write at its end is no damage.
+            sealed: True if the segment should be whole; if False, an unfinished write at its end is no damage.
         """
         self._read = read
         self._sealed = sealed

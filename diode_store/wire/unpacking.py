@@ -1,4 +1,4 @@
-"""Splits the map of a record, without decoding repeated parts again.
+"""Split the map of a record, without decoding repeated parts again.
 
 A sweep's records name the same hardware, the same environment and the same few thousand configs. These parts stay bytes
 until ``Interned`` is asked for their value, which decodes each distinct one once.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_RECORD_BYTES = 64 * MIB
 """Larger payloads are refused, before they are decoded and before they are written."""
 MAX_ITEMS = 100_000
-"""Most elements of one array or map inside a record."""
+"""Limit on the elements of one array or map inside a record."""
 
 _T = TypeVar("_T")
 
@@ -40,7 +40,7 @@ class Interned(Generic[_T]):
         """Return the value of ``raw``.
 
         Raises:
-            CodecError: it is not msgpack.
+            CodecError: ``raw`` is not msgpack.
             Exception: whatever ``build`` raises.
         """
         found = self._known.get(raw)

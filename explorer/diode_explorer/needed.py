@@ -15,4 +15,5 @@ def check_installed(*packages: str) -> None:
     """
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
-        raise SettingsError(f"{', '.join(missing)} is not installed; run pip install 'torch-diode[web]'")
+        are = "is" if len(missing) == 1 else "are"
+        raise SettingsError(f"{', '.join(missing)} {are} not installed; run pip install 'torch-diode[web]'")

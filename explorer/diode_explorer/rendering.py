@@ -27,7 +27,7 @@ def shown(parts: Iterable[Part], asked: Asked) -> list[Shown]:
     Raises:
         QueryError: a query fails or takes too long.
         NotThereError: the page was asked about something that is not there.
-        AddressError: it was asked for an order that it cannot have.
+        AddressError: the address asks for an order that the page does not have.
     """
     order = asked_order(asked)
     return list(html.shown((ordered(each, order) if isinstance(each, Table) else each for each in parts), asked.ask))

@@ -126,7 +126,7 @@ class DiodeInductorChoices(entry.Handler):
         return self._stats.snapshot()
 
     def reset_stats(self) -> None:
-        """Begin anew: ``get_stats()`` counts from 0, and ``decisions()`` holds later decisions only."""
+        """Forget earlier decisions: ``get_stats()`` counts from 0, and ``decisions()`` holds later decisions only."""
         self._stats.reset()
 
     def decisions(self) -> list[Decision]:

@@ -60,14 +60,14 @@ def hook_finding(cards: Sequence[Card], gpu: Hardware | None) -> Finding:
     if device is None:
         return ok("hook", f"can be installed; without a GPU stock Inductor chooses ({names}: {known})")
     standings = [(card.domain.standing(device), card) for card in cards]
-    remedy = "measure and train one: `diode tune` (docs/your-gpu.md)"
+    remedy = "measure and train one with `diode tune`"
     for standing, card in standings:
         if standing.is_known:
             what = f"{', '.join(card.ops)} in {', '.join(card.dtypes)} on {device.name}"
             return ok("hook", f"{card.name} chooses the kernels of {what}")
     if near := nearest_first(standings):
         standing, card = near[0]
-        how = f"{card.name} ranks the kernels of {device.name} with a wider margin (in zero mode the vendor's are kept)"
+        how = f"{card.name} ranks the kernels of {device.name} with a wider margin (zero mode keeps the vendor kernel)"
         return warning("hook", f"{how}: {standing.reason}", remedy)
     text = f"would abstain: the models are for {known}, not for {describe([device])} ({names}); stock Inductor chooses"
     return warning("hook", text, remedy)
@@ -94,9 +94,7 @@ def _settings_in_use(settings: HookSettings) -> Iterator[Finding]:
         settings.unknown_for(settings.policy_for(None).mode)
         settings.clock_in_use()
     except DiodeError as error:
-        yield problem(
-            "hook", f"{error}", "correct the variable, or unset it; docs/hook-settings.md lists what it may be"
-        )
+        yield problem("hook", f"{error}", "correct the variable, or unset it")
 
 
 def _picks_in_use(settings: HookSettings, gpu: Hardware | None) -> Iterator[Finding]:

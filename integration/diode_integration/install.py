@@ -1,4 +1,4 @@
-"""Installs a choices handler for the whole process, and uninstalls it.
+"""Install a choices handler for the whole process, and uninstall it.
 
 ``diode_integration.inductor.process`` explains how a handler reaches every thread.
 """

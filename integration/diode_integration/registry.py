@@ -1,4 +1,4 @@
-"""Finds the models under ``trained_models/<purpose>/`` by their cards."""
+"""Find the models under ``trained_models/<purpose>/`` by their cards."""
 
 from __future__ import annotations
 

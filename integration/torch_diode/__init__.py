@@ -111,7 +111,7 @@ def lock(path: Path | str, **options: Any) -> AbstractContextManager[ChosenKerne
 
     Args:
         path: the file.
-        options: ``replace=True`` starts anew instead of adding to the file. ``device``, such as "cpu", names the device
+        options: ``replace=True`` replaces the file instead of adding to it. ``device``, such as "cpu", names the device
             whose choices are recorded; without it the GPU if there is one.
 
     Raises:

@@ -42,9 +42,9 @@ def test_what_the_hook_would_do() -> None:
     ("variable", "value", "said", "remedy"),
     [
         ("DIODE_MODEL", "nope", "DIODE_MODEL: no model 'nope'", "unset it for the models that are known"),
-        ("DIODE_MODE", "zer0", "DIODE_MODE: mode must be one of", "docs/hook-settings.md"),
-        ("DIODE_TOP_K", "-1", "DIODE_TOP_K: must be a whole number", "docs/hook-settings.md"),
-        ("DIODE_UNKNOWN", "never", "DIODE_UNKNOWN: ", "docs/hook-settings.md"),
+        ("DIODE_MODE", "zer0", "DIODE_MODE: mode must be one of", "correct the variable, or unset it"),
+        ("DIODE_TOP_K", "-1", "DIODE_TOP_K: must be a whole number", "correct the variable, or unset it"),
+        ("DIODE_UNKNOWN", "never", "DIODE_UNKNOWN: ", "correct the variable, or unset it"),
         ("DIODE_PICKS", "none.json", "DIODE_PICKS: none.json: cannot read the picks", "diode lock"),
     ],
 )

@@ -109,6 +109,16 @@ def test_of_a_real_compile() -> None:
     assert {"listing candidates", "ranking them"} <= {part.name for part in report.parts}
 
 
+def test_a_graph_from_the_compile_cache_is_told() -> None:
+    """The second of two processes compiles nothing, so that no op is decided."""
+    report = report_of([], {}, {}, 2)
+    assert report.cached_graphs == 2
+    head, cached, *_ = str(report).splitlines()
+    assert head == "torch-diode: 0 ops decided"
+    assert cached.startswith("2 graphs from the compile cache, with the kernels chosen before; ")
+    assert "cache" not in str(report_of([], {}, {}))
+
+
 def test_of_nothing() -> None:
     """Without a handler there is no op."""
     assert make_report(None).ops == ()

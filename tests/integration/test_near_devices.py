@@ -76,8 +76,8 @@ def test_it_is_announced_once_with_the_descriptor(caplog: pytest.LogCaptureFixtu
     (line,) = warnings_in(caplog)
     assert line == (
         f"no model knows NVIDIA H100 80GB HBM3, but one is near: {WHY}; models of NVIDIA H200 rank its kernels, and"
-        " more of them are benchmarked than on a known device (in zero mode the vendor's are kept). `diode tune` makes"
-        " a model of it (docs/your-gpu.md) (logged once)"
+        " the hook benchmarks more of them than usual (zero mode keeps the vendor kernel). `diode tune` trains a model"
+        " for it (see `diode tune --help`) (logged once)"
     )
 
 
@@ -173,7 +173,7 @@ def test_diode_doctor_tells_the_same_story() -> None:
     near = hook_finding(cards, PCIE)
     assert near.level is Level.WARNING
     assert near.text.startswith(
-        "stand-in ranks the kernels of NVIDIA H100 PCIe with a wider margin (in zero mode the vendor's are kept):"
+        "stand-in ranks the kernels of NVIDIA H100 PCIe with a wider margin (zero mode keeps the vendor kernel):"
         " number of multiprocessors 114 is not 132 and"
     )
     assert "`diode tune`" in str(near.remedy)

@@ -88,7 +88,7 @@ def test_the_first_of_a_tie_that_is_listed(op: str, first_is_vendor: bool, tmp_p
     assert PICKED not in watch.offered[0] or not first_is_vendor
     (decision,) = handler.decisions()
     assert decision.describe().endswith(
-        "(within noise of triton::mm 48x32x16 s2 w4, which p.json picks and which is not to be had)"
+        "(within noise of triton::mm 48x32x16 s2 w4, which p.json picks and which is not available)"
     )
 
 
@@ -105,7 +105,7 @@ def test_a_kernel_that_is_not_listed_is_left_to_the_model(
     assert handler.get_stats()["picks_missed"] == 2
     (line,) = said(caplog)
     assert line.startswith(f"{path}: {tile(op).template} 48x32x16 s2 w4, picked for {op} fp32 ")
-    assert line.endswith("is not to be had: this torch does not list it; the model decides (logged once)")
+    assert line.endswith("is not available: this torch does not list it; the model decides (logged once)")
 
 
 def test_a_template_whose_source_changed_is_ignored_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -175,7 +175,7 @@ def test_a_pick_whose_code_cannot_be_generated(op: str, tmp_path: Path, caplog: 
     with mock.patch.object(select_algorithm.TritonTemplate, "choice_or_none", return_value=None):
         ((left,),) = compile_op(op, handler).left
     assert is_vendor(left, op)
-    lines = [record.getMessage() for record in caplog.records if "is not to be had" in record.getMessage()]
+    lines = [record.getMessage() for record in caplog.records if "is not available" in record.getMessage()]
     assert len(lines) == 1
     if op != "addmm":  # its vendor's kernels are another call's, which knows of no template
         assert lines[0].endswith("Inductor cannot generate its code; the vendor's kernel is kept (logged once)")

@@ -45,7 +45,7 @@ _PICKLE = b"\x80"
 MAX_MODEL_BYTES = 256 * 2**20
 """Largest size of a model's file, and of its unpacked content."""
 _MAX_VALUES = 1_000_000
-"""Most plain values in a checkpoint: numbers, letters and entries outside its tensors."""
+"""Limit on the plain values in a checkpoint: numbers, letters and entries outside its tensors."""
 _RETRAIN = "train it again with `diode-train`"
 
 

@@ -158,7 +158,7 @@ class Calibration:
         """Return the calibration for one list, with the terms for its kind applied.
 
         Args:
-            is_odd: whether the rows of an operand are not whole 16 bytes.
+            is_odd: True if an operand has rows that are not whole 16 bytes.
             length: number of candidates in the list.
         """
         doublings = length_in_doublings(length)

@@ -200,9 +200,9 @@ def select(
     Args:
         predicted_us: predicted times in microseconds, shape (n,); infinite or NaN for candidates that cannot run.
         is_vendor: mask of the vendor kernels, shape (n,).
-        policy: how many to keep, and how far from the best.
+        policy: rule for keeping candidates.
         spread: predictions of the members.
-        preliminary: whether more candidates may follow, so that even one may have to be benchmarked. The confidence of
+        preliminary: True if more candidates may follow, so that even a single one may be benchmarked. The confidence of
             such a selection is not used.
     """
     usable = np.isfinite(predicted_us)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _DRAWS = 512
 _CANDIDATES = 24
-"""Most configs that may turn out to be the best, beside the vendor kernel."""
+"""Limit on the configs that may turn out to be the best, beside the vendor kernel."""
 _FAR = 0.5
 """Log ratio to the first choice's predicted time beyond which a template cannot be the best."""
 _MOST_KEPT = 12
@@ -37,7 +37,7 @@ errs less. An additional deviation of each config would not help, and would make
 candidates.
 """
 MOST_TOGETHER = 10
-"""Most configs that are chosen together; further ones follow by predicted time."""
+"""Limit on the configs that are chosen together; further configs follow by predicted time."""
 WITHIN = math.log(1.02)
 """Log ratio to the best time up to which a choice counts as good: 2%."""
 
@@ -92,7 +92,7 @@ class Outlook:
 
         Args:
             kernel_price: relative gain that makes a kernel worth timing; by default the calibration's.
-            alone_is_free: whether a config that is kept alone is not timed at all.
+            alone_is_free: True if a config that is kept alone is not timed at all.
             compile_s: (f,) compile times in seconds; the price is for 0.4 s and grows with them.
         """
         kernel_price = self._calibration.kernel_price if kernel_price is None else kernel_price

@@ -33,7 +33,7 @@ ROUND_PROBLEMS = 1000
 for the next one (docs/results/tune-runs.md).
 """
 _MOST_ROUNDS = 3
-"""Most rounds of a run. Each round starts a sweep and fits a model, and more rounds brought no better models."""
+"""Limit on the rounds of a run. Each round starts a sweep and fits a model. More rounds brought no better models."""
 _PLAN, _LOCK = "plan.json", "lock"
 _RUN = re.compile(r"run-\d+")
 _VERSION = 2

@@ -69,7 +69,7 @@ class Commands:
             The decoded stdout for ``Output.JSON``, else None.
 
         Raises:
-            CommandFailedError: it failed, and stderr says why.
+            CommandFailedError: the command failed, and stderr says why.
             KeyboardInterrupt: Ctrl-C or SIGTERM came, and the command has ended.
         """
         stdout = {Output.SHOW: None, Output.JSON: subprocess.PIPE, Output.DROP: subprocess.DEVNULL}[output]

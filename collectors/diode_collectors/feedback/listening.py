@@ -94,8 +94,7 @@ class AutotuningListener:
     def stop(self) -> None:
         """Stop listening and log the coverage, as a warning if it is incomplete.
 
-        Do nothing if it does not listen, or in a forked child, which has none of the threads and may hold locks
-        forever.
+        Do nothing before ``start``, and nothing in a forked child, which has no threads and may hold locks forever.
         """
         from torch._inductor.select_algorithm import get_algorithm_selector_cache
 

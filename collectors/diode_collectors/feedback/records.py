@@ -180,7 +180,7 @@ def choice_policy(choices: Iterable[Any]) -> str:
     listing = V.choices._finalize_template_configs  # noqa: SLF001 - the hook has no public name in any version
     owner = getattr(listing, "__self__", None)
     ours = getattr(owner, "annotates_choices", False)
-    if ours or getattr(listing, "__func__", None) is InductorChoices._finalize_template_configs:  # noqa: SLF001 - likewise
+    if ours or getattr(listing, "__func__", None) is InductorChoices._finalize_template_configs:  # noqa: SLF001 - as above
         return STOCK_POLICY
     return f"hook:{type(owner).__name__}"
 

@@ -1,8 +1,8 @@
 """Time the fastest choices of a problem again, in turn, until noise cannot explain their order.
 
 Among hundreds of choices, the one that looks fastest is often the luckiest. A kernel of over a millisecond also runs
-into the power cap of a large GPU, so its speed depends on the kernel before it. Finalists therefore take turns in an
-order that is drawn anew for each round, and are compared round by round.
+into the power cap of a large GPU, so its speed depends on the kernel before it. Finalists therefore take turns in
+rounds, each in a new random order, and are compared round by round.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FEWEST_TO_COMPARE = 2
 """One round has no standard error."""
 MOST_ROUNDS_OF_LONG = 24
 LONG_US = 1_000.0
-"""Kernels from this time on, in microseconds, draw so much power that their speed depends on the kernel before them."""
+"""Time in microseconds above which a kernel draws so much power that its speed depends on the kernel before it."""
 # Rounds are checked again and again, so the threshold that ends them is stricter than the one for a decision.
 _SETTLED_Z = NormalDist().inv_cdf(1 - 0.01 / 2)
 _TOLD_Z = NormalDist().inv_cdf(1 - 0.05 / 2)
@@ -76,7 +76,7 @@ class Finalist:
 
 
 def run_finals(finalists: Sequence[Finalist], seed: int, is_spent: Callable[[], bool] = lambda: False) -> Finals:
-    """Run rounds until the order of all finalists against the fastest is settled, or the most rounds have run.
+    """Run rounds until each finalist is certain to be slower than the fastest, or as fast, or until the last round.
 
     Args:
         finalists: the choices to compare.

@@ -76,7 +76,7 @@ def run_daemon(
     After a failure of the database or a spool, the daemon retries with back-off. Nothing is lost meanwhile.
 
     Args:
-        settings: the spools, which are made if missing, and how to work on them.
+        settings: settings of the daemon. Missing spools are created.
         open_store: opens the warehouse; called again after a failure.
         stop: set by another thread to end the daemon.
         observers: called at each event.
@@ -180,7 +180,7 @@ class _Daemon:
             raise SpoolError(f"{work.spool} was deleted while the daemon worked on it; start the daemon again")
         begin = time.monotonic()
         self._turn_began = None
-        # Before anything is read, so that a segment that arrives during the pass counts as a change.
+        # The time is read before the segments, so that a segment that arrives during the pass counts as a change.
         work.changed_ns = changed_ns(work.spool)
         try:
             store = self._opened()
@@ -211,9 +211,10 @@ class _Daemon:
         return self._store
 
     def _probe_database(self) -> None:
-        """Ask an open warehouse now and then whether it still answers, because passes over empty spools do not.
+        """Check now and then that the warehouse still answers, because a pass over an empty spool does not use it.
 
-        After a failed probe, the next pass opens the warehouse again. While the guard holds passes back, this does.
+        After a failed probe, the next pass opens the warehouse again. While the guard holds passes back, this method
+        opens the warehouse instead.
         """
         if self._store is None:
             if self._was_open and self._verdict.holds and time.monotonic() >= self._works[0].due_at:
@@ -256,7 +257,7 @@ class _Daemon:
         due_at = time.monotonic() + self._failed(work, error, self._database_failures)
         self._database_failures += 1
         for each in self._works:
-            # The next pass of an idle spool may be far off, and a spool that failed itself keeps its longer wait.
+            # An idle spool need not wait for its next pass, which may be far off. A failing spool keeps a longer wait.
             each.due_at = max(each.due_at, due_at) if each.failures else due_at
 
     def _failed(self, work: _Work, error: DiodeError, failures: int) -> float:
@@ -265,7 +266,7 @@ class _Daemon:
         return retry_s
 
     def _look_at_disks(self) -> None:
-        """Pause or resume as the guard says. Looks at most once a second, because a look takes system calls."""
+        """Pause or resume as the guard says, after at most one look a second, because a look takes system calls."""
         now = time.monotonic()
         if now - self._guarded_at < _GUARD_S:
             return

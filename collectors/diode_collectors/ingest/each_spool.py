@@ -32,7 +32,7 @@ def on_each(spools: Sequence[Path], work: Callable[[Path], _Result]) -> list[Spo
     """Call ``work`` with each spool. A failure does not stop the other spools.
 
     Raises:
-        SpoolError: it failed with the only spool.
+        SpoolError: ``work`` failed, and there is one spool only.
     """
     outcomes: list[SpoolOutcome[_Result]] = []
     for spool in spools:

@@ -1,9 +1,9 @@
 """Pause ingesting before a disk is full or a quarantine too large, and resume it afterwards.
 
-- Little space on the disk of the SQLite file: ingesting pauses, because SQLite would soon fail in the middle of a
-write. - Little space on a spool's disk, with the warehouse elsewhere: reported. Ingesting goes on and makes room there.
-- A quarantine above its limit: its oldest damaged stretches, which cannot be read, are removed. Whole records are never
-  removed; if they alone exceed the limit, ingesting pauses.
+- The disk of the SQLite file is nearly full: ingesting pauses, because SQLite would soon fail in the middle of a write.
+- The disk of a spool is nearly full, and the warehouse is elsewhere: the guard reports it. Ingesting makes room there.
+- A quarantine exceeds its limit: the guard removes the oldest damaged bytes, which cannot be read. Whole records always
+  stay; if they alone exceed the limit, ingesting pauses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _RESUME_DIVISOR = 10
-"""Ingesting resumes when a tenth more than the limit is free, so that it does not alternate."""
+"""Ingesting resumes when a tenth more than the limit is free, so that it does not stop and start all the time."""
 
 
 class Verdict(NamedTuple):
@@ -33,7 +33,7 @@ class Verdict(NamedTuple):
 
 
 def free_bytes(path: Path) -> int | None:
-    """Return the bytes that a user may still write where ``path`` is or will be; None if unknown."""
+    """Return the free bytes on the file system of ``path``, which need not exist yet; None if unknown."""
     for place in (path, *path.absolute().parents):
         try:
             found = os.statvfs(place)
@@ -80,9 +80,9 @@ class Guard:
         """Look at the disks, and at each quarantine that has changed."""
         holding = [*self._full_quarantines()]
         if self._database_file and (low := self._low_space(self._database_file)):
-            holding.append(f"{low}, where the warehouse is; make room, ingesting waits for it")
+            holding.append(f"{low} on the warehouse's disk; ingesting pauses until you make room")
         told = [
-            f"{low}, where a spool is; make room, or writers will be refused"
+            f"{low} on the spool's disk; make room, or writers will be refused"
             for spool in self._spools
             if (low := self._low_space(spool.directory))
         ]
@@ -96,7 +96,7 @@ class Guard:
             self._low.discard(path)
             return None
         self._low.add(path)
-        # Without the figure, which changes all the time, so that one problem is reported once.
+        # The message leaves out the number of free bytes: each new message is reported, and the number always changes.
         return f"{path}: less than {self._min_free_bytes:,} bytes are free"
 
     def _full_quarantines(self) -> list[str]:
@@ -109,7 +109,7 @@ class Guard:
             try:
                 problem = self._over_limit(spool)
             except SpoolError as error:
-                return str(error)  # not kept: a corrected mode does not show in the folder's time
+                return str(error)  # not cached: a corrected file mode does not change the folder's time
             self._looked[spool.directory] = (changed_ns(spool.quarantine_directory), problem)
         return problem
 
@@ -124,6 +124,6 @@ class Guard:
             return None
         return (
             f"{spool.quarantine_directory}: above its limit of {self._quarantine_bytes:,} bytes with whole records,"
-            " which are never removed; `diode-ingest status` counts their reasons; move those of a newer torch-diode"
-            " back into the spool once it is installed, and the others elsewhere"
+            " which are never removed; `diode-ingest status` counts their reasons; upgrade torch-diode, move records of"
+            " a newer version back into the spool, and move the others elsewhere"
         )

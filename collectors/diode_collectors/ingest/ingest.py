@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _CHUNK_FRAMES = 500
 _CHUNK_BYTES = 4 * 2**20
 MOST_ENTRIES = 100
-"""Most rejections of one segment that become files of their own. With more, the whole segment is kept too."""
+"""Limit on the rejections of one segment that become files of their own. With more, the whole segment is kept too."""
 MOST_ENTRY_BYTES = MAX_PAYLOAD_BYTES + FRAME_BYTES
 """Largest rejection that becomes a file of its own, in bytes."""
 

@@ -1,4 +1,4 @@
-"""Make sealed segments from spools or files of an exchange format, to ship them.
+"""Pack the records of spools, segments or jsonl files into sealed segments that can be shipped.
 
 The same input gives the same bytes (with the same zlib), because the writer id is a digest of the records.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from diode_store.wire.codec import Record
 
 _TO_BE_SHIPPED = 0o644
-"""Mode of the segments; those in a spool are private."""
+"""File mode of packed segments, which everybody may read. A spool's own segments are private."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Unsaid:
     """Values for measurements that lack them."""
 
     families: Mapping[bytes, str] = field(default_factory=dict)
-    """A problem's key → the family that it was swept for."""
+    """Family that each problem was swept for, by the problem's key."""
     regime: str | None = None
     """Regime in which the kernels were timed."""
 
     def told(self, record: Record) -> Record:
-        """Return ``record`` with its missing values filled in; a decision lacks nothing."""
+        """Return a measurement with its missing values filled in, or a decision unchanged."""
         if not isinstance(record, Measurement):
             return record
         measurement = record
@@ -92,8 +92,8 @@ def pack(
     Args:
         files: spools, segments, or files in the format of ``diode_store.exchange.jsonl``, which may be gzipped.
         output: the folder; made if missing. Segments of the same names are replaced.
-        context: values that the files lack. Its data set and licence replace those of a spool's or segment's
-            measurements.
+        context: values that the files lack. Its data set and license also replace the values in measurements from
+            spools and segments.
         name: beginning of the segments' names.
         unsaid: values for measurements that lack them.
         anonymous: leave out the host and its GPUs.
@@ -120,7 +120,7 @@ def pack(
 def _anonymous(record: Record) -> Record:
     if isinstance(record, Measurement):
         return replace(record, host=None, device_uuid=None)
-    # A compiler's message names files of the machine.
+    # A compiler's message can name files and folders of the host.
     return replace(record, host=None, failure=None if record.failure is None else "could not be compiled")
 
 

@@ -22,8 +22,8 @@ def probe(store: Store, timeout_s: float = PROBE_TIMEOUT_S) -> None:
     A thread asks, because a server or file system that hangs may never return.
 
     Raises:
-        DatabaseError: it failed, or gave no answer within ``timeout_s``.
-        SchemaError: it has another schema revision by now.
+        DatabaseError: the database failed, or gave no answer within ``timeout_s``.
+        SchemaError: the database has another schema revision by now.
     """
     answer: Future[None] = Future()
 

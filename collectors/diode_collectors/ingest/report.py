@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 LISTED_REJECTIONS = 100
 DOUBTS_SHOWN = 3
-"""Most implausible values that are shown for a pass, beside their number."""
+"""Limit on the implausible values that a pass shows, beside their number."""
 _UPGRADE = "then move it from the quarantine back into the spool"
 _DAMAGED = "what is left of it is in the quarantine; measure again what it held"
 _REPORT = "it is in the quarantine; report it to the author of the collector"

@@ -220,7 +220,7 @@ class Setting:
         """Return a value from a file, the environment or the command line as ``DaemonSettings`` holds it.
 
         Raises:
-            ValueError: it cannot be used; the message says what it must be.
+            ValueError: the value is invalid; the message says what is valid.
         """
         try:
             return self._parse(value)
@@ -271,7 +271,8 @@ def read(path: Path) -> dict[str, Any]:
     """Return the settings in a file.
 
     Raises:
-        SettingsError: it cannot be read, or has an unknown key or an invalid value; the message names file and key.
+        SettingsError: the file cannot be read, or has an unknown key or an invalid value. The message names the file
+            and the key.
     """
     found = read_settings_file(path)
     for name in found:

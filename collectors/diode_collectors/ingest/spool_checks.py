@@ -116,7 +116,7 @@ def _troubles(status: SpoolStatus, settings: DaemonSettings) -> Iterator[Finding
     from diode_collectors.spool.spool import QUARANTINE_NAME
 
     if status.quarantined:
-        text = f"{counted(status.quarantined, 'record')} in {status.directory / QUARANTINE_NAME}"
+        text = f"{counted(status.quarantined, 'file')} in {status.directory / QUARANTINE_NAME}"
         yield warning("spool", text, "see `diode-ingest status` for the reasons")
     yield from (problem_of("spool", line) for line in status.unreadable)
     free = free_bytes(status.directory)

@@ -95,7 +95,7 @@ def make_folder_inside(path: Path) -> None:
     """Create ``path`` with its parent's access rights; leave an existing folder as it is.
 
     Raises:
-        OSError: it cannot be made, or is a link that may lead out of its parent.
+        OSError: the folder cannot be made, or ``path`` is a link that may lead out of its parent.
     """
     if path.is_symlink():
         raise OSError(errno.ELOOP, _IS_LINK, str(path))
@@ -130,7 +130,7 @@ def open_to_read(path: Path) -> int:
     """Open a segment anywhere, only to read it; return the descriptor.
 
     Raises:
-        OSError: it cannot be opened, is not a regular file, or is a file of holes.
+        OSError: the segment cannot be opened, is not a regular file, or is a file of holes.
     """
     fd = open_regular(path, os.O_RDONLY)
     try:
@@ -147,8 +147,8 @@ def open_segment(path: Path, flags: int) -> int:
     Other users may put entries there to have a file of this user read, cut or removed.
 
     Raises:
-        FileNotFoundError: it is gone, which needs no remedy.
-        OSError: it cannot be opened, or ``check_segment`` refuses it.
+        FileNotFoundError: the segment is gone, which needs no remedy.
+        OSError: the segment cannot be opened, or ``check_segment`` refuses it.
     """
     try:
         fd = open_regular(path, flags | os.O_NOFOLLOW)
@@ -172,8 +172,8 @@ def check_segment(path: Path, found: os.stat_result) -> None:
         found: its status, as ``lstat`` or ``fstat`` returns it.
 
     Raises:
-        OSError: it is a link, not a regular file, a file of holes, another user's in a private spool, or an unsealed
-            segment with a second name.
+        OSError: ``path`` is not a regular file, is a file of holes, is another user's in a private spool, or is an
+            unsealed segment with a second name.
     """
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -188,7 +188,7 @@ def check_one_name(path: Path, found: os.stat_result) -> None:
     """Refuse an unsealed segment with a second name: sealing it would change the file of that name.
 
     Raises:
-        OSError: it has one.
+        OSError: the segment has a second name.
     """
     if path.suffix == OPEN_SUFFIX and found.st_nlink > 1:
         raise OSError(errno.EMLINK, "it is a hard link, and its other name may be outside the spool", str(path))
@@ -221,7 +221,7 @@ def check_writable(path: Path) -> None:
     """Create the spool folder ``path`` if missing, and make sure that it can be written; leave nothing in it.
 
     Raises:
-        SpoolError: it cannot be created or written.
+        SpoolError: the folder cannot be created or written.
     """
     with spool_errors(path, "create the spool folder"):
         make_private_folder(path)
@@ -271,7 +271,7 @@ def read_beginning(path: Path, most: int) -> bytes:
     """Return at most the first ``most`` bytes of a regular file; do not follow a link.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     fd = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:

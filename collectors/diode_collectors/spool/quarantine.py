@@ -68,7 +68,7 @@ class Quarantine:
         """Keep a frame of ``segment`` and return its file; a second call changes nothing.
 
         Raises:
-            SpoolError: it cannot be written.
+            SpoolError: the file cannot be written.
         """
         whole = frame.error is None
         name = f"{segment.stem}@{frame.offset}{SEALED_SUFFIX if whole else '.bin'}"
@@ -84,7 +84,7 @@ class Quarantine:
         """Move a whole segment here; return its new place.
 
         Raises:
-            SpoolError: it cannot be moved.
+            SpoolError: the segment cannot be moved.
         """
         with spool_errors(self.directory / segment.name, "move a segment into quarantine"):
             places = self._places(segment.name)

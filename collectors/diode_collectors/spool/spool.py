@@ -128,7 +128,7 @@ class Spool:
 
         Raises:
             SegmentError: a format that this version does not know.
-            OSError: it cannot be read.
+            OSError: the segment cannot be read.
         """
         if segment.suffix == OPEN_SUFFIX:
             with locked(segment) as fd:
@@ -176,7 +176,7 @@ class Spool:
         warehouse.
 
         Raises:
-            SpoolError: it cannot be removed.
+            SpoolError: the segment cannot be removed.
         """
         with spool_errors(segment, "remove the ingested segment"):
             segment.unlink(missing_ok=True)
@@ -188,7 +188,7 @@ class Spool:
             True if it was copied; False if the spool has a segment of that name.
 
         Raises:
-            SpoolError: it cannot be copied.
+            SpoolError: the segment cannot be copied.
         """
         target = self.directory / segment.name
         with spool_errors(target, "copy a segment into the spool"):
@@ -208,7 +208,7 @@ class Spool:
             The file.
 
         Raises:
-            SpoolError: it cannot be written.
+            SpoolError: the file cannot be written.
         """
         return self._quarantine.put_frame(segment, frame, reason, message)
 
@@ -216,7 +216,7 @@ class Spool:
         """Move a whole segment into quarantine, with the reason beside it; return its new place.
 
         Raises:
-            SpoolError: it cannot be moved.
+            SpoolError: the segment cannot be moved.
         """
         return self._quarantine.put_segment(segment, reason, message)
 

@@ -100,7 +100,7 @@ class SpoolWriter:
         """Take ``record`` into memory; it is safe after the next ``sync``.
 
         Raises:
-            RecordError: it cannot be encoded, or is too large.
+            RecordError: ``record`` cannot be encoded, or is too large.
             SpoolFullError: the spool has reached its limit; the record was not taken.
             SpoolError: the spool cannot be written; the record was not taken.
         """
@@ -117,7 +117,7 @@ class SpoolWriter:
         After an error the records are still there, and another call tries again.
 
         Raises:
-            SpoolError: that failed; none of the records since the last ``sync`` is acknowledged.
+            SpoolError: the write failed; none of the records since the last ``sync`` is acknowledged.
         """
         with self._lock:
             self._sync()
@@ -133,7 +133,7 @@ class SpoolWriter:
         """Sync, and hand the segment over to `diode-ingest`; the next record begins a new one.
 
         Raises:
-            SpoolError: that failed; another call tries again.
+            SpoolError: the write failed; another call tries again.
         """
         with self._lock:
             self._seal()

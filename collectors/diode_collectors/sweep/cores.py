@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 _CORES_PER_LANE, _MOST_LANES = 3, 4
 _CORES_PER_LISTING_LANE, _MOST_LISTING_LANES = 2, 7
 _MOST_SHARING_LANES = 12
-"""Most lanes of a device where problems share kernels and memory allows. A problem holds the device for a small part of
-its time in a lane, so many lanes keep the device busy.
+"""Limit on the lanes of a device if problems share kernels and memory allows. A problem holds the device for a small
+part of its time in a lane, so many lanes keep the device busy.
 """
 _BYTES_PER_SHARING_LANE = 4 * 2**30
 """Device memory that a lane needs. Contexts and torch's cached memory leave less room for large problems, so small
@@ -23,7 +23,7 @@ devices get fewer lanes.
 _ENOUGH_TO_KEEP_ONE = 4
 _WORKERS_PER_CORE = 0.7
 _MOST_LISTING_WORKERS = 16
-"""Most compile workers of each of many lanes: a problem of a small sample has few kernels to compile."""
+"""Limit on the compile workers of each of many lanes: a problem of a small sample has few kernels to compile."""
 
 
 @dataclass(frozen=True)

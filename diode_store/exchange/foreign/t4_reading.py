@@ -1,4 +1,4 @@
-"""Reads T4 files: our own, without loss, and those of auto-tuners.
+"""Read T4 files: our own, without loss, and those of auto-tuners.
 
 The context names the problem of a tuner's file. All its results make one measurement; a configuration that was timed
 again begins another. A bad result makes its whole measurement bad: an imported rest would count twice after the import

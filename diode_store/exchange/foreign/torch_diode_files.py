@@ -1,4 +1,4 @@
-"""Reads and writes upstream torch-diode's files, in JSON or msgpack by the suffix, whole or not at all."""
+"""Read and write upstream torch-diode's files, in JSON or msgpack by the suffix, whole or not at all."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def parsed(data: bytes, kind: type[_Kind], *, is_json: bool, on_bad: OnBad | Non
     """Return the content of one of upstream's files; ``on_bad`` as in ``ByProblem.from_dict``.
 
     Raises:
-        RecordError: it holds something else; the message names the place.
+        RecordError: ``data`` holds something else; the message names the place.
     """
     return kind.from_dict(json_of(data) if is_json else msgpack_of(data), on_bad=on_bad)
 

@@ -1,4 +1,4 @@
-"""Decodes the objects of upstream torch-diode's files, and names the place of whatever is wrong in one."""
+"""Decode the objects of upstream torch-diode's files, and name the place of each error."""
 
 from __future__ import annotations
 

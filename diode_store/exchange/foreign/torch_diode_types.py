@@ -234,7 +234,7 @@ def solution_of(plain: Any, kind: type[_Solution], where: str = "") -> _Solution
     """Return a plain solution as an object; older files give it a name, and hold its configs as JSON text.
 
     Raises:
-        RecordError: it is something else; the message begins with ``where``.
+        RecordError: ``plain`` is not a solution of this kind; the message begins with ``where``.
     """
     if isinstance(plain, dict):
         plain = {name: _without_texts(value, where) for name, value in plain.items() if name != "name"}

@@ -16,7 +16,7 @@ _BY_STATE = {
     "25006": "connect to the primary server, not to a standby",
     "53100": "its disk is full; make room and try again",
     "53300": "raise max_connections or end other programs, and try again",
-    "55P03": "another transaction holds it locked; try again when that one is done",
+    "55P03": "another transaction holds it locked; try again when that transaction is done",
     "57P01": "try again when it has restarted",
     "57P02": "try again when it has restarted",
     "57P03": "try again in a moment",

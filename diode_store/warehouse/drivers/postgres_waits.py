@@ -1,4 +1,4 @@
-"""Bounds every wait for a PostgreSQL server.
+"""Limit every wait for a PostgreSQL server.
 
 TCP keeps a connection to a suspended server alive, and so does a proxy that stalls: libpq would wait forever. So a
 silent connection asks a second one whether the server still works on its statement. A slow statement goes on. A dead

@@ -1,4 +1,4 @@
-"""Messages for SQLite's errors: cause and remedy; imports little, for readers without SQLAlchemy."""
+"""Messages for SQLite's errors: cause and remedy. This module imports little, for readers without SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REMEDIES = {
     "file is not a database": "it is not an SQLite database; name another file",
     "database disk image is malformed": "it is damaged; restore it from a backup",
     "readonly database": "it is not writable by this user; check the owner and mode of the file and its folder",
-    "is locked": "another process holds it locked; try again when that one is done",
+    "is locked": "another process holds it locked; try again when that process is done",
     "disk is full": "its disk is full; make room and try again",
 }
 
@@ -33,7 +33,7 @@ def is_there(path: Path) -> bool:
     The file is not opened: closing it here would end the locks that this process has on it.
 
     Raises:
-        DatabaseError: it is a folder, or this user may not read it or get to it; SQLite reports all of these alike.
+        DatabaseError: ``path`` is a folder, or this user may not read or reach it; SQLite reports all of these alike.
     """
     try:
         mode = path.stat().st_mode

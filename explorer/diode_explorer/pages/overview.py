@@ -141,7 +141,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
 
 
 def _measured(devices: Question, environments: Question) -> Iterator[Part]:
-    """Yield what was measured."""
+    """Yield the tables of devices and environments."""
     yield Table(
         "devices",
         "Devices",
@@ -178,7 +178,7 @@ def _measured(devices: Question, environments: Question) -> Iterator[Part]:
 
 
 def _arrived(machines: Question, stale: Question) -> Iterator[Part]:
-    """Yield how recent the measurements are."""
+    """Yield the tables of recent and of stale measurements."""
     yield Table(
         "machines",
         "Last intake by machine",

@@ -1,6 +1,6 @@
-"""Lines that are logged once, above all that no model knows this device, or that one is only near to knowing it.
+"""Log once that no model knows this device, or that the device is only near to those that a model knows.
 
-They are not Python warnings, which would end a program that runs with ``-W error``.
+The lines are not Python warnings, which would end a program that runs with ``-W error``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("diode_integration")
 
-_TUNE = "`diode tune` makes a model of it (docs/your-gpu.md)"
-REMEDY = "`diode tune` measures and trains a model, which is then used without being named (docs/your-gpu.md)"
+_TUNE = "`diode tune` trains a model for it (see `diode tune --help`)"
+REMEDY = "`diode tune` measures and trains a model, which the hook then uses (see `diode tune --help`)"
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 """Folder in which the driver describes its GPUs. Asking CUDA would start it, which a fork does not survive."""
 _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
@@ -41,10 +41,10 @@ def first_time() -> bool:
 
 
 def say_near(device: str, standing: Standing) -> None:
-    """Log once that models rank the kernels of a device that they are only near to knowing, and why."""
+    """Log once that models rank the kernels of a device that is only near to their own devices, and why."""
     if first_time():
-        how = f"models of {standing.nearest} rank its kernels, and more of them are benchmarked than on a known device"
-        zero = "in zero mode the vendor's are kept"
+        how = f"models of {standing.nearest} rank its kernels, and the hook benchmarks more of them than usual"
+        zero = "zero mode keeps the vendor kernel"
         line = f"no model knows {device}, but one is near: {standing.reason}; {how} ({zero}). {_TUNE}"
         safely.log(log, logging.WARNING, f"{line} (logged once)")
 
@@ -55,7 +55,7 @@ def say_at_import() -> None:
     If the driver shows no GPU, or a GPU without published figures, the hook logs a line in the first compile instead.
     """
     if os.environ.get("DIODE_MODEL"):
-        return  # the hook says what it makes of that one
+        return  # the hook reports on that model itself
     cards = [model.card for model in catalogue.known_models()]
     here = gpus_here()
     if here is None or not cards or not all(card.hardware for card in cards):
@@ -88,12 +88,12 @@ def _say_unknown(here: set[str], cards: Sequence[Card]) -> None:
     unknown = sorted(f"{device.name} ({device.arch})" for name in here for device in known_devices(name)[:1])
     devices = f"does not know {', '.join(unknown)}" if here else "finds no GPU"
     line = f"torch-diode abstains: it {devices}; its models are for {', '.join(known)}"
-    what = "Stock Inductor chooses the kernels (in zero mode the vendor's are kept)"
-    safely.log(log, logging.WARNING, f"{line}. {what}; {REMEDY}")
+    what = "Stock Inductor chooses the kernels (zero mode keeps the vendor kernel)"
+    safely.log(log, logging.WARNING, f"{line}. {what}" + (f"; {REMEDY}" if here else ""))
 
 
 def gpus_here() -> set[str] | None:
-    """Return the names of this machine's GPUs, none if it has none; None if unknown."""
+    """Return the names of this machine's GPUs; empty if it has no GPU, None if unknown."""
     texts = [path.read_text() for path in _NVIDIA.glob("*/information")]
     lines = [line.partition(":") for text in texts for line in text.splitlines()]
     names = {value.strip() for key, _, value in lines if key == "Model"}

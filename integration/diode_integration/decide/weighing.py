@@ -1,4 +1,4 @@
-"""Weighs measured times of a few kernels against the model's predictions.
+"""Weigh measured times of a few kernels against the model's predictions.
 
 The model decides between kernels that the clock cannot tell apart. Let m_i be the measured log time of kernel i, with
 variance v_i, and p_i its prediction, with variance s_i², up to an offset c that all predictions share. The posterior

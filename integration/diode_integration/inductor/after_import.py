@@ -1,4 +1,4 @@
-"""Runs a function after Inductor's import, without importing it: that takes longer than torch itself."""
+"""Run a function after Inductor's import, without importing Inductor, which takes longer than torch itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times the candidates left by the hook with torch-diode's clock, in place of Inductor's benchmark.
+"""Time the candidates left by the hook with torch-diode's clock, in place of Inductor's benchmark.
 
 Inductor's benchmark charges a short vendor kernel its launch, and then picks wrong. This module wraps two methods of
 Inductor's selector, in every version of torch. ``benchmark_choices`` times. ``lookup`` keeps timings from one process

@@ -1,4 +1,4 @@
-"""Finds one named kernel among Inductor's candidates, here or as if on another device."""
+"""Find one named kernel among Inductor's candidates, here or as if on another device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiles a graph again, with the vendor kernels, if it fails with a kernel that was picked for it.
+"""Compile a graph again, with the vendor kernels, if a picked kernel fails.
 
 Inductor drops most candidates that fail in its benchmark. A candidate kept alone is compiled only with the graph, and
 so is code fused into it. Its failure would be the whole compile's.

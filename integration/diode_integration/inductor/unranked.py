@@ -1,4 +1,4 @@
-"""Lowers ops that no model ranks without tuning them, where the hook keeps the vendor kernel.
+"""Lower ops that no model ranks without tuning them, if the hook keeps the vendor kernel.
 
 With ``unknown="vendor"``, the default of zero mode, these are all such ops that have a vendor kernel. With "auto" they
 are the convolutions on a GPU that a model knows. Inductor's max-autotune makes a 1 x 1 convolution a matrix product

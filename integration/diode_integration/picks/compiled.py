@@ -1,4 +1,4 @@
-"""Records the choices of compiles as picks: the kernel left alone, or the fastest that Inductor timed.
+"""Record the choices of compiles as picks: the kernel left alone, or the fastest that Inductor timed.
 
 This runs inside the user's compile: nothing here raises, waits or writes a file.
 """

@@ -37,7 +37,7 @@ def lock(
     Args:
         path: the file. Its picks of the same device are kept, except for problems that are compiled here.
         device: the device whose choices are recorded; None for the GPU if there is one, else the CPU.
-        replace: start anew, instead of adding to the file.
+        replace: True to replace the file instead of adding to it.
 
     Yields:
         The recorder, with ``picks`` so far.

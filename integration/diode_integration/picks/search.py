@@ -1,4 +1,4 @@
-"""Takes the kernel that a picks file names for a problem from Inductor's choices: measured beats predicted.
+"""Select from Inductor's choices the kernel that a picks file names: measured beats predicted.
 
 The hook looks here first. It keeps the picked kernel alone, and nothing is benchmarked. Inductor may call several times
 for one op, so a call with a picked kernel drops only its other kernels. ``settle_picks`` then sees the choices of all
@@ -69,7 +69,7 @@ class FilePicks:
         Args:
             lister: lists the call's candidates.
             hardware: the device to choose for.
-            observe: whether the hook only observes, perhaps on another device.
+            observe: True if the hook only observes, perhaps on another device.
         """
         offer, problem = lister.offer, lister.problem
         if hardware.key != self.device.key:
@@ -117,7 +117,7 @@ class FilePicks:
         why = f"this torch does not list it{hint if is_switched_off(config.template) else ''}; the model decides"
         if vendor_is_kept:
             why = "Inductor cannot generate its code; the vendor's kernel is kept"
-        what = f"{self.file}: {_in_full(config)}, picked for {pick.name}, is not to be had: {why}"
+        what = f"{self.file}: {_in_full(config)}, picked for {pick.name}, is not available: {why}"
         self._once.log(f"missed {config.template}", what)
 
     def _find(self, lister: Lister, sought: Sought) -> None:
@@ -221,7 +221,7 @@ class Sought:
         time = self.pick.runtime_us
         if rank:  # earlier ones are not listed by this torch, or their template has changed: the log says which
             first = self.pick.configs[0].describe()
-            return f"within noise of {first}, which {self.source.name} picks and which is not to be had"
+            return f"within noise of {first}, which {self.source.name} picks and which is not available"
         how = "not timed" if time is None else f"measured {time:.1f} us in torch {self.pick.environment.torch}"
         return f"picked in {self.source.name}, {how}"
 
@@ -259,7 +259,7 @@ def settle_picks(choices: list[Any], *, observe: bool) -> tuple[list[Any], Decis
 
     Args:
         choices: the choices of all calls for the op, and those that did not pass through the hook.
-        observe: whether to leave all choices.
+        observe: True to leave all choices.
     """
     marks = [mark_of(choice, PickMark) for choice in choices]
     everything = list({id(mark.sought): mark.sought for mark in marks if mark is not None}.values())

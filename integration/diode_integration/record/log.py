@@ -248,5 +248,5 @@ class Graphs:
             self._thread.is_without_model = False
             self._stats.mark_failed([each.decision for each in first], failure)
         self._stats.count("failed_graphs")
-        # The second try decided the other ops anew.
+        # The second try decided the other ops again.
         self._thread.settled[:0] = [each for each in failed if each.decision.keeps_template]

@@ -1,4 +1,4 @@
-"""Writes decisions into the spool of ``diode-ingest``; imported only with a spool.
+"""Write decisions into the spool of ``diode-ingest``. The hook imports this module only if it has a spool.
 
 The compiling thread puts a decision into a bounded queue. A thread of its own makes the record and writes it, so that
 no compile waits for a disk. Decisions that cannot be kept are dropped and counted.
@@ -102,7 +102,7 @@ class Recorder:
             self._running().put(_Waiting(decision, decided_at))
 
     def close(self) -> None:
-        """Write the waiting decisions and hand them to ``diode-ingest``; a later decision begins anew."""
+        """Write the waiting decisions and hand them to ``diode-ingest``; a later decision begins a segment."""
         if self._background is None:
             return
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from diode_integration.decide.decision import DecidedBy
-from diode_integration.inductor.selector import compile_seconds
+from diode_integration.inductor.selector import cached_graphs, compile_seconds
 from diode_store.command_line.render import counted, json_value, plain_table, problem_text
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _WHOLE = ("_compile.compile_inner", "backward._backward_impl")
 """Metrics of whole compiles, forward and backward."""
 _AFTER_COMPILING = ("CachingAutotuner.benchmark_all_configs", _COORDINATE_DESCENT)
 """Metrics of the first call's work after the compile."""
+_CHOSEN_BEFORE = "with the kernels chosen before; TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 compiles them again"
 _MUCH = 0.5
 """Share of all seconds from which one part gets a remark."""
 
@@ -53,7 +54,7 @@ class OpLine:
     """Predicted time of the vendor kernel."""
     reason: str
     failure: str | None = None
-    """Reason why the graph could not be compiled with the kept kernels; its ops were then decided anew."""
+    """Reason why the graph could not be compiled with the kept kernels; the hook then decided its ops again."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class Report:
 
     ops: tuple[OpLine, ...]
     """Ops with the most calls first."""
+    cached_graphs: int
+    """Number of graphs from the compile cache, whose kernels were chosen before; ``ops`` does not have them."""
     failed_graphs: int
     """Number of graphs compiled again with the vendor kernels; ``ops`` has their first kernels as failed."""
     total_s: float
@@ -93,16 +96,18 @@ class Report:
         head = f"torch-diode: {counted(sum(calls.values()), 'op')} decided" + (f" ({by})" if by else "")
         if self.failed_graphs:
             head += f"; {counted(self.failed_graphs, 'graph')} compiled again with the vendor's kernels"
+        blocks = [head]
+        if self.cached_graphs:
+            blocks.append(f"{counted(self.cached_graphs, 'graph')} from the compile cache, {_CHOSEN_BEFORE}")
         columns = ("op", "calls", "by", "kept", "predicted us", "vendor us", "why")
         rows = [
             (o.op, o.calls, o.decided_by, _kept(o.picked), _us(o.predicted_us), _us(o.vendor_us), _why(o))
             for o in self.ops
         ]
         seconds = [(part.name, f"{part.seconds:.1f} s") for part in self.parts]
-        blocks = [head, plain_table(columns, rows) if rows else "", f"{self.total_s:.1f} s of compiling, of that:"]
-        return "\n".join(
-            [*filter(None, blocks), plain_table(*_headed(seconds)), *([self.remark] if self.remark else [])]
-        )
+        blocks += [plain_table(columns, rows)] if rows else []
+        blocks += [f"{self.total_s:.1f} s of compiling, of that:", plain_table(*_headed(seconds))]
+        return "\n".join([*blocks, self.remark] if self.remark else blocks)
 
 
 class Recording(Protocol):
@@ -127,13 +132,16 @@ def make_report(handler: Recording | None) -> Report:
     """Return the report on ``handler``'s last 1,000 decisions; without a handler an empty one."""
     decisions = handler.decisions() if handler else []
     stats = handler.get_stats() if handler else {}
-    return report_of(decisions, stats, compile_seconds())
+    return report_of(decisions, stats, compile_seconds(), cached_graphs())
 
 
 def report_of(
-    decisions: Iterable[Decision], stats: Mapping[str, float], metrics: Mapping[str, Sequence[float]]
+    decisions: Iterable[Decision],
+    stats: Mapping[str, float],
+    metrics: Mapping[str, Sequence[float]],
+    from_cache: int = 0,
 ) -> Report:
-    """Return the report on decisions, with statistics of the hook and seconds by metric."""
+    """Return the report on decisions, with statistics of the hook, seconds by metric, and graphs from the cache."""
     seconds = {name: sum(values) for name, values in list(metrics.items())}  # other threads may be compiling
     total = sum(seconds.get(name, 0.0) for name in (*_WHOLE, *_AFTER_COMPILING))
     listing = stats.get("seconds_listing", 0.0)
@@ -149,7 +157,7 @@ def report_of(
     if total and descent > _MUCH * total:
         saves = '`options={"max_autotune_gemm": True}` leaves it out'
         remark = f"{descent:.0f} s of {total:.0f} are coordinate descent; {saves}"
-    return Report(_lines(decisions), int(stats.get("failed_graphs", 0)), total, tuple(parts), remark)
+    return Report(_lines(decisions), from_cache, int(stats.get("failed_graphs", 0)), total, tuple(parts), remark)
 
 
 def _lines(decisions: Iterable[Decision]) -> tuple[OpLine, ...]:

@@ -1,4 +1,4 @@
-"""Makes the writer of decisions; a light module, as most handlers have no spool."""
+"""Make the writer of decisions. This module imports little, because most hooks have no spool."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_ingesting_waits_for_space(directory: Path, database_path: Path, small_d
         daemon.wait_for("event=holding")
         fill(directory, range(60))
         eventually(lambda: daemon.get("/readyz")[0] == 503)
-        assert f"{database}: less than {limit:,} bytes are free, where the warehouse is" in daemon.get("/readyz")[1]
+        assert f"{database}: less than {limit:,} bytes are free on the warehouse's disk" in daemon.get("/readyz")[1]
         assert daemon.metrics()["diode_ingest_holding"] == 1
         assert daemon.get("/healthz")[0] == 200
         assert (stored_in(database), len(Spool(directory).sealed())) == ([], 2)
@@ -91,7 +91,7 @@ def test_a_full_disk_of_the_spool_alone_is_emptied(tmp_path: Path) -> None:
     """Ingesting is what makes room there, so it is told and goes on."""
     spool, database = tmp_path / "spool", tmp_path / "w.db"
     guard = Guard([spool], database, min_free_bytes=100, quarantine_bytes=0, free=lambda p: 5 if p == spool else 500)
-    problem = f"{spool}: less than 100 bytes are free, where a spool is; make room, or writers will be refused"
+    problem = f"{spool}: less than 100 bytes are free on the spool's disk; make room, or writers will be refused"
     assert guard.look() == Verdict((problem,), holds=False)
 
 

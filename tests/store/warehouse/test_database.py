@@ -96,7 +96,7 @@ def test_a_locked_database_is_one_line(engine: sa.Engine, database_path: Path) -
     with pytest.raises(DatabaseError) as error, database.write_transaction(engine):
         pass
     holder.close()
-    assert str(error.value) == f"{database_path}: another process holds it locked; try again when that one is done"
+    assert str(error.value) == f"{database_path}: another process holds it locked; try again when that process is done"
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:

@@ -281,7 +281,9 @@ def test_a_lock_that_does_not_go_away(postgres_server: PostgresServer, postgres_
     with write_transaction(holder) as held:
         held.exec_driver_sql("LOCK TABLE timings")
         with (
-            pytest.raises(DatabaseError, match="another transaction holds it locked; try again when that one is done"),
+            pytest.raises(
+                DatabaseError, match="another transaction holds it locked; try again when that transaction is done"
+            ),
             write_transaction(writer) as connection,
         ):
             insert_timings(connection, MANY_ROWS[:1])

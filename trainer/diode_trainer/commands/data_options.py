@@ -121,7 +121,7 @@ class DataOptions:
 
         Args:
             database: warehouse.
-            is_typed: whether the command line names the warehouse, which then must exist.
+            is_typed: True if the command line names the warehouse, which then must exist.
 
         Raises:
             DiodeError: the data cannot be read, or does not exist.

@@ -1,4 +1,4 @@
-"""Replays of the hook's modes as tables and as JSON."""
+"""Show replays of the hook's modes as tables and as JSON."""
 
 from __future__ import annotations
 

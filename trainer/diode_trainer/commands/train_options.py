@@ -48,8 +48,8 @@ class TrainOptions:
         Split,
         typer.Option(
             "--split",
-            help="What folds hold out: problems, or families of problems. With as many folds as families, each fold "
-            "holds out one family.",
+            help="Unit that folds hold out: single problems, or families of problems. With as many folds as families, "
+            "each fold holds out one family.",
         ),
     ] = Split.PROBLEM
     quick_baselines: Annotated[

@@ -112,7 +112,7 @@ def _nothing(connection: DuckDBPyConnection, matched: Matched, wanted: ExampleFi
     names = ", ".join(dict.fromkeys(row.name for rows in matched.values() for row in rows))
     remedy = f"there is: {what_there_is(there)}" if there else ingest
     if there and wanted.regime is not None:
-        query = f"SELECT DISTINCT coalesce(regime, '{UNKNOWN_REGIME}') FROM training_examples {where} ORDER BY ALL"  # noqa: S608 - likewise
+        query = f"SELECT DISTINCT coalesce(regime, '{UNKNOWN_REGIME}') FROM training_examples {where} ORDER BY ALL"  # noqa: S608 - as above
         remedy += f"; regime {', '.join(name for (name,) in connection.execute(query, parameters).fetchall())}"
     return f"no examples of {wanted.describe() or 'any problem'} on {names}; {remedy}"
 

@@ -47,7 +47,7 @@ _NOTES = (
 )
 
 _MOST_RIVALS = 3
-"""Most models to compare a new one with; each takes about as long as judging a fold."""
+"""Limit on the models to compare a new one with; each takes about as long as judging a fold."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from diode_trainer.judging.judgement import ProblemJudgement
 
 ASSESSING_STEPS = HOLD_OUT * STEPS_A_FOLD
-"""Most steps that ``assess`` reports."""
+"""Limit on the steps that ``assess`` reports."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ def assess(
     Args:
         model: model to judge.
         dataset: problems to judge by.
-        vendor: whether vendor kernels count.
+        vendor: True if vendor kernels count.
         worst: number of costliest choices to list.
         unseen: leave out problems in the model's training data.
         families: judge by the problems of these families only; by all if empty.
-        fits: whether to judge baselines that need fitting, which takes far longer than everything else.
+        fits: True to judge also the baselines that need a fit, which takes far longer than everything else.
         on_step: called as the baselines are judged, at most ``ASSESSING_STEPS`` times.
 
     Raises:

@@ -73,7 +73,7 @@ def compare_with_autotune(
         model: model to judge.
         dataset: measured problems.
         solution: kernels that max-autotune chose among.
-        vendor: whether both may choose vendor kernels; max-autotune always times them as well.
+        vendor: True if both may choose vendor kernels; max-autotune always times them as well.
 
     Raises:
         DatasetError: there is no problem on which both have a choice.

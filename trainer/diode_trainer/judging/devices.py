@@ -55,8 +55,8 @@ def judge_without(
         dataset: examples.
         checks: training and test problems for each left-out device.
         fits: fit for each of ``checks``.
-        own: fit of the fold that ``checks`` are parts of, which saw other problems of these devices.
-        split: that fold.
+        own: fit of ``split``, which saw other problems of these devices.
+        split: fold that ``checks`` are parts of.
     """
     found = []
     for (device, fold), fit in zip(checks.items(), fits, strict=True):

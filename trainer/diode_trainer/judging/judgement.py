@@ -117,7 +117,7 @@ def judge_problems(
     Args:
         examples: problems outside the model's training data.
         predictions: predictions for the configs of each.
-        vendor: whether vendor kernels count.
+        vendor: True if vendor kernels count.
     """
     pairs = zip(examples, predictions, strict=True)
     return tuple(

@@ -154,7 +154,7 @@ def report(
         problems=len(regret) if problems is None else problems,
         regret={k: Regret(float(geomean[i]), float(p95[i]), float(regret[:, i].max())) for i, k in enumerate(KS)},
         within_2pct=float((first <= 1.02).mean()),  # noqa: PLR2004 - the name says it
-        within_5pct=float((first <= 1.05).mean()),  # noqa: PLR2004 - likewise
+        within_5pct=float((first <= 1.05).mean()),  # noqa: PLR2004 - as above
         within_noise=float((first <= tie).mean()),
         share_of_oracle=Share(float(oracle.mean()), float(np.percentile(oracle, 10)), float(oracle.min())),
         errors=errors,

@@ -197,7 +197,7 @@ def replay(
         predictions: predictions for each.
         calibration: calibration of the members' spread; None if unknown.
         policy: rule for keeping candidates.
-        is_near: whether the model is only near to the device, so that ``Policy.near`` decides.
+        is_near: True if the device is only near to those that the model knows, so that ``Policy.near`` decides.
     """
     pairs = zip(examples, predictions, strict=True)
     return tuple(

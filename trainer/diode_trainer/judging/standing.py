@@ -78,7 +78,7 @@ def standing(
         splits: folds of their indices.
         predicted: predictions for each test problem.
         forecasts: predictions of the baselines that predict times; without any these are not judged.
-        vendor: whether vendor kernels count.
+        vendor: True if vendor kernels count.
         on_step: called as the baselines are judged.
 
     Raises:

@@ -179,7 +179,7 @@ def with_addresses(picture: Picture, address: Callable[[Row], str | None]) -> Pi
     """Return a drawn picture whose marks lead to addresses.
 
     Args:
-        picture: what ``drawn`` returned.
+        picture: result of ``drawn``.
         address: address of a mark by its row; None for no link.
     """
     spec = copy.deepcopy(picture.draw([]))

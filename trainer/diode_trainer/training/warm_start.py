@@ -30,14 +30,15 @@ if TYPE_CHECKING:
     from diode_trainer.training.recipe import Recipe
 
 NONE, AUTO = "none", "auto"
-"""Words to give in place of the name of a model."""
+"""Values of ``--warm-start`` other than the name of a model."""
 EPOCHS, LEARNING_RATE = 25, 9e-3
 """Epochs and learning rate of a fit that continues from a model."""
 _MOST_KNOWN = 5000
-"""Most known problems in a fit; more cost time, and with too few the model forgets its devices."""
+"""Limit on known problems in a fit. More would cost time; too few would let the model forget its devices."""
 _NEW_SHARE = 0.3
 """Share of the new problems in an epoch, if ``_MOST_REPEATS`` allows it."""
 _MOST_REPEATS = 10
+"""Limit on how often an epoch repeats a new problem."""
 _DRAW = 0
 """Seed of the draw of known problems."""
 
@@ -100,7 +101,7 @@ def find(devices: Iterable[Hardware]) -> WarmStart | None:
 
 
 def shipped_for(devices: Iterable[Hardware]) -> TimingModel | None:
-    """Return the best shipped model if it fits as a start: of the same vendor, and new to all ``devices``.
+    """Return the best shipped model if it learned from the same vendor's devices, but from none of ``devices``.
 
     A model that learned from one of the devices has already seen the test problems of the folds.
     """

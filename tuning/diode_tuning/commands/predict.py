@@ -21,7 +21,7 @@ from diode_store.command_line.console import (
 )
 from diode_store.command_line.options import takes_options
 from diode_store.command_line.render import counted, problem_text
-from diode_store.commands.query import NoSyncOption  # noqa: TC001 - likewise
+from diode_store.commands.query import NoSyncOption  # noqa: TC001 - as above
 from diode_store.errors import DiodeError, HardwareError, SettingsError
 from diode_store.values.checks import INT64
 

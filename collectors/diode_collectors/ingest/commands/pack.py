@@ -1,4 +1,4 @@
-"""Implement `diode-ingest pack`: seal segments of spools or jsonl files."""
+"""Implement `diode-ingest pack`, which packs spools or jsonl files into sealed segments."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 def pack(  # noqa: PLR0913 - one argument an option
     files: Annotated[list[Path], typer.Argument(metavar="FILE|DIR...", help="Spools, segments, .jsonl or .jsonl.gz.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the segments go.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the segments.")],
     hardware: Annotated[
-        str | None, typer.Option("--hardware", metavar="NAME", help="What it was measured on, if the rows do not say.")
+        str | None, typer.Option("--hardware", metavar="NAME", help="Device of the rows that name none.")
     ] = None,
     environment: EnvironmentOption = None,
     measured_at: MeasuredAtOption = None,
@@ -38,18 +38,18 @@ def pack(  # noqa: PLR0913 - one argument an option
     families: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="FILE", help="A list of problems as --shapeset takes it, whose names say the family; repeatable."
+            metavar="FILE", help="Problem list, as for --shapeset, that gives measurements a family; repeatable."
         ),
     ] = None,
     regime: Annotated[
-        str | None, typer.Option(metavar="NAME", help="How kernels were timed, such as write_flush, if nothing says.")
+        str | None, typer.Option(metavar="NAME", help="Regime of measurements that name none, such as write_flush.")
     ] = None,
     anonymous: Annotated[bool, typer.Option("--anonymous", help="Leave out the host and its GPUs.")] = False,
 ) -> None:
-    """Make sealed segments of spools or jsonl files.
+    """Pack spools or jsonl files into sealed segments.
 
     The segments can be shipped or put into a spool. The same files and options always give the same bytes. --families
-    and --regime complete records that lack a family or a regime.
+    and --regime complete measurements that lack a family or a regime.
 
     Example: diode-ingest pack --dataset h200-2026-11 --licence Apache-2.0 --anonymous -o data spool
     """
@@ -77,7 +77,7 @@ def _check_regime(regime: str | None) -> None:
     from diode_store.records import DEPLOYED, REGIMES
 
     if regime is not None and regime not in REGIMES:
-        why = f"{DEPLOYED} is several" if regime == DEPLOYED else f"unknown: {regime!r}"
+        why = f"{DEPLOYED} stands for several regimes" if regime == DEPLOYED else f"unknown: {regime!r}"
         raise typer.BadParameter(f"{why}; name one of: {', '.join(REGIMES)}", param_hint="--regime")
 
 

@@ -62,7 +62,7 @@ def check_address(database: str) -> None:
     """Refuse a database that no retry can reach: an unsupported kind, or a kind without an installed driver.
 
     Raises:
-        DatabaseError: it is one of these.
+        DatabaseError: the kind is unsupported, or its driver is not installed.
     """
     import diode_store.warehouse.store  # noqa: F401 - the first pass needs all of it
     from diode_store.warehouse.database import make_engine

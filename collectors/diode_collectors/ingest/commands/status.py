@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @takes_options(options_of("spool"))
 def status(*, as_json: JsonOption = False, options: SettingsOptions) -> None:
-    """Show what waits and what is in quarantine.
+    """Show the segments that wait and the files in quarantine.
 
-    Covers each spool that `run` with the same options would read. For several spools, --json prints the sums, and each
-    spool under `spools`.
+    The command covers the spools that `run` with the same options would read. For several spools, --json prints the
+    sums, and lists each spool under `spools`.
 
     Example: diode-ingest status --json
     """

@@ -72,7 +72,7 @@ class Metrics(Observer):
             return Counter(PREFIX + name, text, ("spool", *labels), registry=self.registry)
 
         self._rows = counter("rows_ingested", "New rows committed to the warehouse.", "table")
-        self._duplicates = counter("duplicates", "Measurements that were already in the warehouse.")
+        self._duplicates = counter("duplicates", "Records that were already in the warehouse.")
         self._rejected = counter("rejected", "Frames and damaged stretches put into quarantine.", "reason")
         self._segments = counter("segments_ingested", "Segments read to their end and removed.")
         self._torn = counter("torn_bytes", "Bytes of unfinished writes cut off segments whose writer died.")

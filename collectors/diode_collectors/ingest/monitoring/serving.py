@@ -32,7 +32,7 @@ _REQUEST_S = 10.0
 """Seconds that a client may take for its whole request, and again for taking its answer."""
 _MOST_AT_ONCE = 16
 _MOST_SCRAPES = 2
-"""Most answers of ``/metrics`` at once. Each looks at disks, which may hang; ``/healthz`` must stay reachable."""
+"""Limit on simultaneous answers of ``/metrics``, which look at disks that may hang: ``/healthz`` must not hang."""
 
 
 class StatusServer(Observer):
@@ -42,7 +42,7 @@ class StatusServer(Observer):
         """Prepare; the port is bound once the daemon has locked its spools.
 
         Args:
-            address: where to listen; port 0 takes any free port.
+            address: address to listen on; port 0 takes any free port.
             health: source of ``/healthz`` and ``/readyz``.
             metrics: source of ``/metrics``.
             database_file: the SQLite file, whose disk is watched; None for a warehouse elsewhere.

@@ -111,9 +111,10 @@ class SweepOptions:
         list[str] | None, _list("--dtype", f"{', '.join(DTYPE_NAMES)}; else bf16, on a CPU fp32.", "DTYPE")
     ] = None
     layout: Annotated[
-        list[str] | None, _list("--layout", f"Of A and B: {', '.join(LAYOUTS)}; n is row-major, t transposed.", "AB")
+        list[str] | None,
+        _list("--layout", f"Layouts of A and B: {', '.join(LAYOUTS)}; n row-major, t transposed.", "AB"),
     ] = None
-    seed: Annotated[int, typer.Option("--seed", help="Of problems and samples drawn.", callback=_seed)] = 0
+    seed: Annotated[int, typer.Option("--seed", help="Seed of drawn problems and samples.", callback=_seed)] = 0
     shard: Annotated[
         str | None,
         typer.Option(

@@ -33,7 +33,7 @@ HOPELESS_FACTOR = 10.0
 """Factor over the best time beyond which one run is enough."""
 MOST_RUNS, FEWEST_RUNS = 24, 7
 MOST_REPLAYS = 10
-"""Most launches of one replay. The mean of several launches scatters far less than a single one."""
+"""Limit on the replays of a graph. The mean over a replay's launches scatters far less than a single launch."""
 _BUDGET_US = 5_000.0
 FINALIST_FACTOR = 1.1
 """Factor over the best median up to which choices are finalists."""

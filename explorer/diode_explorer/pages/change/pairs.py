@@ -75,7 +75,7 @@ pairs AS (
     FROM before AS b
     JOIN after AS a ON {{joined}}
 )
-"""  # noqa: S608 - likewise
+"""  # noqa: S608 - as above
 
 SLICES = ("op", "dtype", "layout", "device", "regime", "family", "size", "time", "winner")
 """Columns of a pair that slices are made by. Each is also a parameter that narrows the comparison."""
@@ -138,7 +138,7 @@ SELECT
     device_after,
     environment_after
 FROM pairs
-{where(_CONDITIONS, self.filters, "verdict = $verdict")}ORDER BY {order}, problem, device, regime""",  # noqa: S608 - likewise
+{where(_CONDITIONS, self.filters, "verdict = $verdict")}ORDER BY {order}, problem, device, regime""",  # noqa: S608 - as above
             verdict=verdict,
         )
 

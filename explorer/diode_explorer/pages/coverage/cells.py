@@ -124,7 +124,7 @@ SELECT
     max(last_measured_at) AS last_measured_at
 FROM cases
 GROUP BY {up}, {right}
-ORDER BY {up}, {right}""")  # noqa: S608 - likewise
+ORDER BY {up}, {right}""")  # noqa: S608 - as above
 
     def problems(self) -> Question:
         """Return the question for the problems of the choice."""
@@ -144,7 +144,7 @@ SELECT
     family,
     last_measured_at
 FROM cases
-{chosen}ORDER BY m, n, k, b, problem""")  # noqa: S608 - likewise
+{chosen}ORDER BY m, n, k, b, problem""")  # noqa: S608 - as above
 
     def kinds(self) -> Question:
         """Return the question for the measurements by op and arithmetic."""
@@ -159,7 +159,7 @@ SELECT
     max(last_measured_at) AS last_measured_at
 FROM cases
 GROUP BY ALL
-ORDER BY problems DESC, op, arithmetic""")  # noqa: S608 - likewise
+ORDER BY problems DESC, op, arithmetic""")  # noqa: S608 - as above
 
     def usual_kind(self) -> Question:
         """Return the question for the most common op, dtype, layout and batch."""

@@ -303,7 +303,7 @@ def _options(expression: str) -> str:
 
 def _models(_filters: Mapping[str, Value]) -> str:
     return (
-        f"SELECT DISTINCT model_sha256, {questions.model_sql()} AS model FROM decisions"  # noqa: S608 - likewise
+        f"SELECT DISTINCT model_sha256, {questions.model_sql()} AS model FROM decisions"  # noqa: S608 - as above
         " WHERE model_sha256 IS NOT NULL ORDER BY model"
     )
 

@@ -92,7 +92,7 @@ picked AS (
     JOIN (SELECT id, lower(hex(key)) AS problem_key FROM problems) AS p ON p.id = r.problem_id
     LEFT JOIN (SELECT id, lower(hex(key)) AS environment_key FROM environments) AS e ON e.id = r.environment_id
     {where(_OF_PICKS, filters, *made_by, *more).rstrip()}
-)"""  # noqa: S608 - likewise
+)"""  # noqa: S608 - as above
 
 
 def decided(filters: Mapping[str, Value]) -> Question:
@@ -111,7 +111,7 @@ SELECT
     median(seconds) AS seconds,
     min(decided_at) AS first_at,
     max(decided_at) AS last_at
-FROM decided"""  # noqa: S608 - likewise
+FROM decided"""  # noqa: S608 - as above
     return Question(sql, filters)
 
 
@@ -127,7 +127,7 @@ SELECT
     avg(is_tie::INTEGER) AS tied,
     exp(avg(ln(picked_us / vendor_us))) AS of_vendor,
     count(*) FILTER (regret IS NULL) AS unmeasured
-FROM picked"""  # noqa: S608 - likewise
+FROM picked"""  # noqa: S608 - as above
     return Question(sql, filters)
 
 
@@ -167,12 +167,12 @@ FROM decided AS d
 LEFT JOIN costs AS c
     ON c.decided_by = d.decided_by AND c.policy = d.policy AND c.model_sha256 IS NOT DISTINCT FROM d.model_sha256
 GROUP BY d.decided_by, d.model, d.model_sha256, d.mode, d.policy
-ORDER BY decisions DESC, d.decided_by, d.model, d.policy"""  # noqa: S608 - likewise
+ORDER BY decisions DESC, d.decided_by, d.model, d.policy"""  # noqa: S608 - as above
     return Question(sql, filters)
 
 
 def curves(filters: Mapping[str, Value]) -> Question:
-    """Return the share of picks that lose at most so much, for the models with most picks."""
+    """Return the percentiles of the loss of picks, for the ``MOST_CURVES`` models with the most picks."""
     sql = f"""WITH {_picked(filters, "regret IS NOT NULL")},
 named AS (
     SELECT coalesce(model, decided_by) AS ranking, 100 * (regret - 1) AS loss_pct FROM picked
@@ -187,7 +187,7 @@ SELECT
 FROM named
 JOIN most USING (ranking)
 GROUP BY ranking, picks
-ORDER BY picks DESC, ranking, share_pct"""  # noqa: S608 - likewise
+ORDER BY picks DESC, ranking, share_pct"""  # noqa: S608 - as above
     return Question(sql, filters)
 
 
@@ -219,7 +219,7 @@ SELECT
     max(decided_at) AS last_at
 FROM decided
 GROUP BY why, decided_by
-ORDER BY decisions DESC, why, decided_by"""  # noqa: S608 - likewise
+ORDER BY decisions DESC, why, decided_by"""  # noqa: S608 - as above
     return Question(sql, filters)
 
 
@@ -229,5 +229,5 @@ def failures(filters: Mapping[str, Value]) -> Question:
 SELECT failure, count(*) AS decisions, max(decided_at) AS last_at
 FROM decided
 GROUP BY failure
-ORDER BY decisions DESC, failure"""  # noqa: S608 - likewise
+ORDER BY decisions DESC, failure"""  # noqa: S608 - as above
     return Question(sql, filters)

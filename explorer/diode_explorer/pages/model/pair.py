@@ -38,7 +38,7 @@ def pair_parts(asked: Asked, names: Sequence[str], verdicts: Sequence[Verdict], 
         asked: the request.
         names: the models' names.
         verdicts: their results.
-        by: what the problems are cut by.
+        by: property by which the problems are divided into parts.
     """
     first, second = verdicts
     reports = {name: verdict.reports[verdict.model] for name, verdict in zip(names, verdicts, strict=True)}

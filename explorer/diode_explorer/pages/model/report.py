@@ -25,7 +25,7 @@ def report_parts(asked: Asked, verdict: Verdict, by: str) -> Iterator[Part]:
     Args:
         asked: the request.
         verdict: the model's results.
-        by: what the problems are cut by.
+        by: property by which the problems are divided into parts.
     """
     yield verdict.content.figures
     yield from (Note(f"{line}.") for line in verdict.notes)

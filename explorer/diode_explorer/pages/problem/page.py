@@ -45,7 +45,7 @@ SELECT
     vendor_us / triton_us AS speedup,
     last_measured_at
 FROM best_times
-{{where}}ORDER BY configs DESC, problem, hardware, environment_id DESC, regime"""  # noqa: S608 - likewise
+{{where}}ORDER BY configs DESC, problem, hardware, environment_id DESC, regime"""  # noqa: S608 - as above
 
 _TIMES = """\
 WITH runs AS (
@@ -111,7 +111,7 @@ SELECT
         AND environment_key = $environment AND {cases.REGIME} = $regime AS is_this
 FROM best_times
 WHERE problem_key = $problem
-ORDER BY hardware, environment_id DESC, regime_rank(regime), regime"""  # noqa: S608 - likewise
+ORDER BY hardware, environment_id DESC, regime_rank(regime), regime"""  # noqa: S608 - as above
 
 _WHERE = ("device", "environment", "regime")
 _NUMBERS = {

@@ -40,9 +40,9 @@ _RANKINGS: dict[str, Ranking] = {
     "nv_matmul_heuristics": nv_matmul_heuristics,
 }
 STEPS_A_COMPARISON = len(_RANKINGS) + 1
-"""Most steps that ``compare`` reports per fold."""
+"""Limit on the steps that ``compare`` reports per fold."""
 STEPS_A_FOLD = STEPS_A_COMPARISON + 1
-"""Most steps that ``forecast`` and ``compare`` report per fold."""
+"""Limit on the steps that ``forecast`` and ``compare`` report per fold."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def compare(
         dataset: examples.
         folds: folds of their indices.
         forecasts: result of ``forecast`` for the same folds; without it those baselines are not judged.
-        vendor: whether vendor kernels count.
+        vendor: True if vendor kernels count.
         on_step: called after each baseline and fold.
     """
     contest, found = Contest(dataset, folds, vendor), Baselines()

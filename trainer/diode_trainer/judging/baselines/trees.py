@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from diode_trainer.judging.baselines.contest import Floats
 
 _MOST_ROWS = 2_000_000
-"""Most timings; with more the trees would take longer than the model."""
+"""Limit on timings; with more the trees would take longer than the model."""
 _ROUNDS = 400
 _PARAMETERS = {
     "objective": "regression",

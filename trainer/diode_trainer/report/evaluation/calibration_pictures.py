@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def calibration_of_ratios(rows: Sequence[RatioBand]) -> Spec:
-    """Return measured over predicted slowdowns against the first pick."""
+    """Return a plot of measured over predicted slowdowns, both relative to the first pick."""
     x = {
         "field": "predicted",
         "type": "quantitative",
@@ -38,18 +38,21 @@ def calibration_of_ratios(rows: Sequence[RatioBand]) -> Spec:
         "encoding": {"x": x, "y": {"field": "median", **measured}, "tooltip": hovered},
     }
     ends = [min((r.predicted for r in rows), default=1.0), max((r.predicted for r in rows), default=1.0)]
-    title = "Measured against predicted slowdowns", "On the dashed line is right; the band holds 80% of the configs"
+    title = (
+        "Measured against predicted slowdowns",
+        "The dashed line is a perfect prediction; the band holds 80% of the configs",
+    )
     return spec(
         title, rows, {"layer": [band, *diagonal(ends, "predicted", "median", measured), median], "height": USUAL_HEIGHT}
     )
 
 
 def calibration_of_spread(rows: Sequence[SpreadGroup], *, is_calibrated: bool) -> Spec:
-    """Return losses over expected losses, in groups of equally many problems.
+    """Return a plot of losses over expected losses, in groups of equally many problems.
 
     Args:
         rows: the groups.
-        is_calibrated: whether a calibration made the expectations; otherwise the raw members did.
+        is_calibrated: True for expectations from a calibration, False for expectations of the raw members.
     """
     losses = {"type": "quantitative", "scale": {"type": "symlog", "constant": 0.1}}
     expected = "expected loss" if is_calibrated else "loss that the members expect"
@@ -73,7 +76,7 @@ def calibration_of_spread(rows: Sequence[SpreadGroup], *, is_calibrated: bool) -
     most = max((max(r.expected_pct, r.loss_pct) for r in rows), default=1.0)
     title = (
         f"Measured against expected loss ({_source(is_calibrated=is_calibrated)})",
-        "Rising is good; above the dashed line the model is overconfident",
+        "The losses should rise; above the dashed line the model is overconfident",
     )
     return spec(
         title,
@@ -83,11 +86,11 @@ def calibration_of_spread(rows: Sequence[SpreadGroup], *, is_calibrated: bool) -
 
 
 def calibration_of_certainty(rows: Sequence[CertaintyGroup], *, is_calibrated: bool) -> Spec:
-    """Return how often the first pick was within 2% of the best, over its predicted probability.
+    """Return a plot of how often the first pick was within 2% of the best, over the predicted probability.
 
     Args:
         rows: the groups.
-        is_calibrated: whether a calibration made the probabilities; otherwise they are shares of members.
+        is_calibrated: True for probabilities from a calibration, False for shares of members.
     """
     said = "probability" if is_calibrated else "share of members"
     percent = {"type": "quantitative", "scale": {"domain": [0, 100]}}
@@ -104,7 +107,7 @@ def calibration_of_certainty(rows: Sequence[CertaintyGroup], *, is_calibrated: b
     }
     title = (
         f"Measured against predicted certainty ({_source(is_calibrated=is_calibrated)})",
-        "On the dashed line is right; a large point stands for many problems",
+        "The dashed line is a perfect prediction; a large point stands for many problems",
     )
     return spec(
         title,

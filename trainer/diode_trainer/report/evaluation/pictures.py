@@ -163,7 +163,7 @@ def regret_map(cells: Sequence[MapCell]) -> Spec:
 
 
 def regret_ecdf(rows: Sequence[CurvePoint]) -> Spec:
-    """Return the share of problems that lose at most so much: a step curve for each ranking, at most four."""
+    """Return the cumulative distribution of losses: a step curve for each ranking, at most four."""
     order = list(dict.fromkeys(row.ranking for row in rows))
     # The second color means bad, so no ranking has it.
     domain = [*order[:1], _NOBODY, *order[1:]]
@@ -229,7 +229,7 @@ def regret_by_part(rows: Sequence[PartLoss], what: str, most: float) -> Spec:
 
     Args:
         rows: two for each part, in the order to show them.
-        what: what the problems are cut by, such as ``alignment``.
+        what: property by which the problems are divided into parts, such as ``alignment``.
         most: the greatest loss in the neighboring pictures, which share one axis.
     """
     order = list(dict.fromkeys(row.part for row in rows))

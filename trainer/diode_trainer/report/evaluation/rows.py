@@ -94,7 +94,7 @@ class MapCell(NamedTuple):
 
 
 class CurvePoint(NamedTuple):
-    """Share of problems on which a ranking loses at most so much."""
+    """Share of problems on which a ranking loses no more than a given amount."""
 
     ranking: str
     loss_pct: float

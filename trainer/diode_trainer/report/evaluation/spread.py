@@ -47,7 +47,7 @@ def foresee(
     Args:
         scorer: the model.
         examples: the problems.
-        vendor: whether vendor kernels count.
+        vendor: True if vendor kernels count.
         calibration: calibration of the members' disagreement, fitted to other problems.
 
     Returns:

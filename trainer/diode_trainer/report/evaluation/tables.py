@@ -104,7 +104,7 @@ def parts_table(by: str, parts: Mapping[str, Report]) -> Table:
     """Return a table with a row for each part of the problems.
 
     Args:
-        by: what the problems are cut by, such as ``alignment``.
+        by: property by which the problems are divided into parts, such as ``alignment``.
         parts: part → its figures.
     """
     losses = {part: report.problems * math.log(report.regret[1].geomean) for part, report in parts.items()}
