@@ -5,8 +5,8 @@
 Each problem is timed by the same kernels three times: as Inductor writes them, with sizes as arguments, and again as
 Inductor writes them, to show the noise. Then a problem of slightly different sizes is timed, which finds all kernels
 compiled. The table shows the ratios of the two kinds of times, the loss of choosing by shared kernels, and the compile
-seconds. Problems whose rows are not whole 16 bytes share no kernels, so they are left out. Results are appended, and
-existing ones are not repeated.
+seconds. Problems whose rows are not a multiple of 16 bytes share no kernels, so they are left out. Results are
+appended, and existing ones are not repeated.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main() -> int:
     options = parser.parse_args()
     problems = [parse_problem(text) for text in options.problem or PROBLEMS]
     if odd := [str(problem) for problem in problems if not has_whole_rows(problem)]:
-        parser.error(f"rows must be whole 16 bytes, else no kernel is shared: leave out {', '.join(odd)}")
+        parser.error(f"rows must be a multiple of 16 bytes, else no kernel is shared: leave out {', '.join(odd)}")
     there = {line["problem"] for line in results.read(options.output)}
     left = [problem for problem in problems if str(problem) not in there]
     deadline = time.time() + options.time_limit_s

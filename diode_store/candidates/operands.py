@@ -49,5 +49,5 @@ def row_lengths(shape: Operands) -> tuple[int, int]:
 
 
 def has_whole_rows(shape: Operands) -> bool:
-    """Return whether the rows of both operands are whole 16 bytes, so that the widest loads read them."""
+    """Return whether the rows of both operands are a multiple of 16 bytes, so that the widest loads read them."""
     return all(length * dtype_bytes(shape.dtype) % ACCESS_BYTES == 0 for length in row_lengths(shape))

@@ -79,7 +79,7 @@ def kernels_of(columns: ConfigColumns, shape: Operands, vendor: str) -> NDArray[
     Two configs with equal columns differ in something without a column, such as the type of the accumulators. Such
     configs are never merged.
     """
-    if is_pipelined(shape, columns.largest_block_k, vendor):  # as of most products
+    if is_pipelined(shape, columns.largest_block_k, vendor):  # true for most products
         return None
     is_named_often = ~is_pipelined(shape, columns.block_k, vendor) & columns.template_mask(TEMPLATES.__contains__)
     unpipelined = np.flatnonzero(is_named_often)

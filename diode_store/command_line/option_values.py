@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 _MAY_BE_EMPTY = frozenset({"--device-key"})
-"""A lookup table may be for devices without a key."""
+"""Options that may be empty: a lookup table may be for devices without a key."""
 _KNOWN_BY_PLACE = frozenset({"--database", "--config", "--spool"})
 """Options whose errors begin with the place itself, which may also come from the environment."""
 _LONGEST_WORD, _FEW_SIGNS = 40, 5
-"""Letters of a word, or other signs, with which a bare value may be one of a message's own."""
+"""Letters of a word, or other characters, up to which an unquoted value may be a word of the message itself."""
 _LONGEST_NAME = 255
 """Bytes in the name of a file or folder on the file systems of Linux."""
 
@@ -37,7 +37,7 @@ def guard(command: Any) -> None:
             for text in _values_of(name, arguments):
                 if not text.strip() and name not in _MAY_BE_EMPTY:
                     raise typer.BadParameter("it is empty", ctx=context, param_hint=f"'{name}'")
-                # Before its range is looked at, which speaks of limits that nan does not exceed.
+                # Before the check of its range, whose message about limits would not fit nan.
                 if _takes_float(option) and not _is_finite(text):
                     raise typer.BadParameter(f"{text} is not a finite number", ctx=context, param_hint=f"'{name}'")
         return parse(context, arguments)
@@ -70,11 +70,11 @@ def _name_option(error: DiodeError | typer.BadParameter, typed: Sequence[tuple[s
         return
     if message.startswith(tuple(str(value) for name, value in typed if name in _KNOWN_BY_PLACE)):
         return
-    # One of an option's choices is no mistake of itself.
+    # Typer has checked a choice from a list, so it is not the mistake.
     shown = {name: str(v) for name, v in typed if not isinstance(v, Enum) and _shows(message, v)}
     longest = max(shown.values(), key=len, default="")
     shown = {name: value for name, value in shown.items() if value == longest or value not in longest}
-    if len(shown) != 1:  # of several it is the combination
+    if len(shown) != 1:  # several options: their combination is the mistake
         return
     ((name, value),) = shown.items()
     if isinstance(error, DiodeError):
@@ -86,7 +86,7 @@ def _name_option(error: DiodeError | typer.BadParameter, typed: Sequence[tuple[s
 def _shows(message: str, given: object) -> bool:
     """Return whether a message shows a value: in quotes, or bare if it is a path, an address or no plain word.
 
-    A bare word or small number may as well be one of the message's own.
+    An unquoted word or small number may as well belong to the message itself.
     """
     value = str(given)
     if isinstance(given, Path) and message.startswith((f"{value}: ", f"{value} ")):
@@ -106,7 +106,7 @@ def _takes_float(option: Any) -> bool:
 def _is_finite(text: str) -> bool:
     try:
         return math.isfinite(float(text))
-    except ValueError:  # no number, which is said where it is read
+    except ValueError:  # not a number, which the parser reports
         return True
 
 

@@ -43,7 +43,7 @@ class StopSignal:
         self.name: str | None = None
         """Name of the signal that came; None before."""
         self.fd, self._wake_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        """Can be read from once it came, for a selector to wait on."""
+        """Descriptor that becomes readable when a signal comes, for a selector."""
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:

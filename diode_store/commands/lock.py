@@ -87,7 +87,7 @@ def lock(
     from diode_store.query import ranked_ties
     from diode_store.warehouse.store import Store
 
-    refuse_existing(output, force=force)  # said at once, not after the work; writing looks again
+    refuse_existing(output, force=force)  # fails before the work; writing checks again
     with Store.open(database) as store:
         device = _device(store, hardware)
     print_note(f"hardware: {device.name} ({device.arch}, {device.multiprocessors} multiprocessors)")

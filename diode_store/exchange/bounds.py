@@ -121,7 +121,7 @@ def unpack_msgpack(data: bytes, most: int = MAX_VALUES) -> Any:
             raise RecordError(f"it holds more than {most:,} values; {_SPLIT}")
         return value
 
-    bounds = {"max_array_len": most, "max_map_len": most}  # of one list, which is there before it is counted
+    bounds = {"max_array_len": most, "max_map_len": most}  # a list is made before it is counted
     try:
         return msgpack.unpackb(data, strict_map_key=False, list_hook=counted, object_hook=counted, **bounds)
     except ValueError as error:

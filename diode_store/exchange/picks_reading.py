@@ -44,7 +44,7 @@ def read_picks(path: Path) -> Picks:
         return replace(found, sha256=hashlib.sha256(content).hexdigest(), file=str(path))
     except json.JSONDecodeError as error:
         raise PicksError(f"{path}, line {error.lineno}: not whole JSON ({error.msg}); {_AGAIN}") from None
-    except (ValueError, RecursionError):  # it is not Unicode, too deep, or has a number of thousands of digits
+    except (ValueError, RecursionError):  # not Unicode, too deep, or a number with thousands of digits
         raise PicksError(f"{path}: not a picks file; {_AGAIN}") from None
     except RecordError as error:
         raise PicksError(f"{path}: {error}; mend it, or {_AGAIN}") from None

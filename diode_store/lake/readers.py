@@ -68,7 +68,7 @@ def _is_held(path: Path, *, tidy: bool) -> bool:
     try:
         descriptor = open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
     except OSError as error:
-        return isinstance(error, PermissionError)  # another user's; nothing else that cannot be opened is a lock
+        return isinstance(error, PermissionError)  # another user's lock; other unreadable files are no locks
     try:
         if not try_lock(descriptor):
             return True

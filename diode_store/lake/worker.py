@@ -107,7 +107,7 @@ def serve(parent: Parent) -> None:
 def _copy(order: tuple[Path, Path, CopyJob], say: Say) -> None:
     database, lake, job = order
     with open_source(str(database)):
-        pass  # checks that it exists with the current schema; closed before another SQLite opens it
+        pass  # checks existence and schema, and closes the file before another SQLite opens it
     for segment in _copied(database, Lake(lake), job):
         say(segment)
 

@@ -150,7 +150,7 @@ class Child:
         with self._reading, contextlib.suppress(EOFError, OSError):
             while self._connection.poll():
                 message = self._read()
-                if not isinstance(message, Failed):  # the end follows
+                if not isinstance(message, Failed):  # after an error the process ends
                     found.append(message)
             return found, True
         return found, False
@@ -227,7 +227,7 @@ class Child:
             os.killpg(self.pid, signal.SIGKILL)
 
     def _how_it_ended(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it may have closed its socket and go on
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the process may live on after closing its socket
             self._process.wait(_PATIENCE_S)
         self.kill()
         status = self._process.wait()

@@ -185,7 +185,7 @@ class Session:
         try:
             yield from worker.answers(request)
         except QueryError:
-            if self.is_closed:  # which ends its process
+            if self.is_closed:  # closing ends the process
                 raise QueryError(CLOSED) from None
             raise
         finally:

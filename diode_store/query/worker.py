@@ -115,7 +115,7 @@ def _answer(
     limit: int,
     say: Say,
 ) -> None:
-    """Say every part of an answer.
+    """Send every part of an answer.
 
     Raises:
         MemoryError: the query, or a whole answer that the caller keeps, needs more than ``limit`` bytes.
@@ -167,7 +167,7 @@ def serve(parent: Parent) -> None:
     opened = None
 
     def answer(request: tuple[str, tuple[Any, ...], dict[str, Any]], say: Say) -> None:
-        """Say every part of the answer to a request."""
+        """Send every part of the answer to a request."""
         nonlocal opened
         opened = opened or _opened(*state)
         _answer(request, *opened, say)

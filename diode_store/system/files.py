@@ -68,7 +68,7 @@ def read_bounded(path: Path, most: int = MAX_SMALL_FILE) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise OSError(errno.EFBIG, f"larger than {most:,} bytes", str(path))
-        return file.read(size)  # none of the kernel's own files, which have no size: some never end
+        return file.read(size)  # a file of the kernel has size 0, and may never end
 
 
 def bounded(file: IO[bytes], most: int = MAX_SMALL_FILE) -> bytes:
@@ -244,13 +244,13 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def is_another(path: Path, beginning: bytes) -> bool:
-    """Return whether something is there, and no empty file, that does not begin as what would replace it does."""
+    """Return whether ``path`` holds something other than an empty file or a file with this ``beginning``."""
     try:
         with os.fdopen(open_regular(path, os.O_RDONLY), "rb", buffering=0) as stream:
             found = stream.read(len(beginning))
     except OSError:
         return os.path.lexists(path)
-    return found not in {beginning, b""}  # None for a file of the kernel's that has nothing yet
+    return found not in {beginning, b""}  # ``found`` is None for a device that has no data yet
 
 
 def barrier_to(folder: Path) -> str | None:

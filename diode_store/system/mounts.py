@@ -30,7 +30,7 @@ def network_file_system(path: Path) -> str | None:
     mount_point = kind = ""
     for found, its_kind in _mounts():
         is_over = place == found or place.startswith(found.rstrip("/") + "/")
-        if is_over and len(found) >= len(mount_point):  # of two at one place the later one hides the other
+        if is_over and len(found) >= len(mount_point):  # a later mount at the same place hides the earlier one
             mount_point, kind = found, its_kind
     is_fuse = kind.startswith("fuse.") and kind.removeprefix("fuse.") not in _LOCAL_FUSE
     return kind if is_fuse or kind in _OF_A_NETWORK else None

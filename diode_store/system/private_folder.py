@@ -1,4 +1,4 @@
-"""Temporary folders that a killed process does not leave for ever.
+"""Temporary folders that a killed process does not leave forever.
 
 Beside each lies a file that is locked while the folder is used. A killed process leaves both, unlocked; the next one of
 the same user and purpose removes them.
@@ -105,5 +105,5 @@ def _is_taken(mark: Path, lock: int) -> bool:
 def _remove(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):
-        if not path.exists():  # else the next one tries again
+        if not path.exists():  # else the next process tries again
             Path(f"{path}{MARK}").unlink(missing_ok=True)

@@ -66,7 +66,7 @@ def sqlite_path(text: str) -> Path | None:
     if not text:
         raise DatabaseError("the database address is empty; give a file or a URL such as sqlite:////data/warehouse.db")
     if not is_url(text):
-        if _NEITHER.search(text):  # not shown: it may hold a password where `redact` does not look for one
+        if _NEITHER.search(text):  # not shown: it may hold a password that `redact` does not find
             raise DatabaseError(
                 "the database address is neither a file nor a URL; write postgresql://USER@HOST/DATABASE"
             )

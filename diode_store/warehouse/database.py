@@ -256,7 +256,7 @@ def _postgres_engine(url: str, busy_timeout_s: float) -> sa.Engine:
 
 
 def _note_pooled(connection: BoundedConnection | None, *_: object, is_idle: bool) -> None:
-    if connection is not None:  # None: it was invalidated
+    if connection is not None:  # None if the connection was invalidated
         connection.is_idle_in_pool = is_idle
 
 
@@ -270,7 +270,7 @@ def _translate(context: ExceptionContext) -> DiodeError | None:
     original, driver = context.original_exception, context.dialect.loaded_dbapi
     if context.engine is not None and isinstance(original, driver.Error):
         return _ours(context.engine, original, context.dialect)
-    # Without a statement it was raised by code of ours that SQLAlchemy calls; what is only read is no record.
+    # Without a statement, code of ours that SQLAlchemy calls raised the error. Reading involves no record.
     writes = context.connection is not None and context.connection.get_execution_options().get(_WRITE_OPTION)
     if writes and context.statement is not None and is_unbindable(original, driver.Error, driver.DataError):
         return unstorable(str(original))

@@ -58,7 +58,7 @@ def insert_decisions(
 
 
 def _values(decision: DecisionRecord, dimensions: Dimensions, now: datetime) -> dict[str, Any]:
-    with binding():  # a time of the year 1 may have none in UTC
+    with binding():  # a time in the year 1 may not exist in UTC
         decided_at = decision.decided_at.astimezone(UTC)
     kept = [(dimensions.configs.ids[config], predicted_us) for config, predicted_us in decision.kept]
     config_id, predicted_us = kept[0] if kept else (None, None)

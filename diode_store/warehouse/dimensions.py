@@ -94,7 +94,7 @@ class Dimension(Generic[_R]):
     def missing(self, records: Iterable[_R]) -> dict[_R, None]:
         """Return the records without a known id, once each; known ids stay known until the next call."""
         ids = self.ids
-        # Only here: a batch that began with some of its ids known must not lose them when it brings new ones.
+        # Clear only here: a batch whose ids are known must not lose them when it adds new ones.
         if len(ids) > _MOST_CACHED:
             ids.clear()
         return {record: None for record in records if record not in ids}
@@ -144,8 +144,8 @@ class Dimension(Generic[_R]):
             there = wanted.setdefault(record.key, {})
             there.update({key: value for key, value in getattr(record, name).items() if key not in there})
         column, key = self._table.c[name], self._table.c.key
-        # All rows that may be filled later, in the order of the keys: PostgreSQL holds them until the commit. Not
-        # against those who refer to them: another batch's measurements do so in any order.
+        # Lock all rows that may be filled, in the order of their keys, as PostgreSQL holds the locks until the commit.
+        # ``key_share`` still lets measurements of other batches refer to them, in any order.
         rows = sa.select(key, column).where(key.in_(sorted(wanted))).order_by(key)
         held = {bytes(row[0]): row[1] or {} for row in connection.execute(rows.with_for_update(key_share=True))}
         more = [{"the_key": k, "all": {**wanted[k], **held[k]}} for k in held if wanted[k].keys() - held[k].keys()]

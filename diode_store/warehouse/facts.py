@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ROW = f"({', '.join('?' * len(COLUMNS))})"
 _INSERT = f"INSERT INTO timings ({', '.join(COLUMNS)}) VALUES "  # noqa: S608 - names from our own schema
-# A statement of many rows costs two thirds of as many of one, and lets other threads run all the while.
+# A statement of many rows is cheaper than one statement per row, and other threads can run meanwhile.
 _MOST_ROWS_AT_ONCE = 4_000
 _COPY = f"COPY timings ({', '.join(COLUMNS)}) FROM STDIN (FORMAT BINARY)"
 # The server works on one part while the next one is packed.

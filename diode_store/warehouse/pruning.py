@@ -29,7 +29,7 @@ Gone = TypeVar("Gone")
 _TIMINGS_AT_ONCE = 20_000
 _MEASUREMENTS_AT_ONCE = 500
 _DATASETS_LISTED = 20
-# An SQLite writer that waits looks again after 100 ms at most; a pause as long as the work lets every other one in.
+# A waiting SQLite writer tries again within 100 ms; a pause as long as the work lets every other writer in.
 _LEAST_PAUSE_S = 0.005
 
 _M = schema.measurements.c
@@ -194,12 +194,12 @@ def _goes(rule: Rule) -> sa.ColumnElement[bool]:
 def _chosen(goes: sa.ColumnElement[bool], keep: int) -> sa.Select[Any]:
     """Return the SELECT of the ids that go.
 
-    Measurements of one problem on one hardware stand in a row: the more trusted first, of these the ones that stay
-    anyway, then the newest. The first ``keep`` of each row stay. Only the rows that lose something are looked at.
+    Measurements of one problem on one hardware are ranked by trust. Among equals, those that stay anyway come first,
+    then the newest. The first ``keep`` of each ranking stay. Only rankings that lose a measurement are read.
     """
     if keep <= 0:
         return sa.select(_M.id).where(goes).order_by(_M.id)
-    # Made first and separately: SQLite would otherwise read everything through the index that the rest needs.
+    # Materialized first: otherwise SQLite reads all measurements, through the index that the rest needs.
     named = sa.select(_M.hardware_id, _M.problem_id).where(goes).cte("named").prefix_with("MATERIALIZED")
     found = sa.select(named.c.hardware_id, named.c.problem_id).distinct().cte("found")
     trust = sa.case((_M.superseded_by.is_not(None), 3), (_M.is_replay, 2), (_M.flags.is_not(None), 1), else_=0)
@@ -255,7 +255,7 @@ def _together(one: Share | None, other: Share) -> Share:
 
 
 def _weighed(engine: sa.Engine, ids: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield each id with what deleting it weighs, in timings; a measurement without any weighs too."""
+    """Yield each id with the weight of deleting it, in timings. A measurement without timings has a weight too."""
     number = schema.timings.c.measurement_id
     least = _TIMINGS_AT_ONCE // _MEASUREMENTS_AT_ONCE
     for some in _some(ids):

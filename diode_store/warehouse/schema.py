@@ -173,9 +173,9 @@ measurements = Table(
     _extra(),
     UniqueConstraint("uid"),
     Index(None, "hardware_id", "problem_id"),
-    # Old rows are found without reading everything: a nightly prune that has nothing to do ends at once.
+    # For a nightly prune, which finds old rows without reading the whole table.
     Index(None, "ingested_at"),
-    # Never reuse a deleted measurement's id: the lake knows by its id what it already has.
+    # Never reuse the id of a deleted measurement: by their ids the lake knows the measurements that it has.
     sqlite_autoincrement=True,
 )
 
@@ -224,7 +224,7 @@ decisions = Table(
     Column("hook_version", Integer),
     _extra(),
     UniqueConstraint("uid"),
-    # As for measurements.
+    # For a nightly prune, as above.
     Index(None, "ingested_at"),
     comment="What the hook decided, a row each time it did",
     sqlite_autoincrement=True,

@@ -246,7 +246,7 @@ class Store:
     def _measurement_values(self, measurement: Measurement, now: datetime) -> dict[str, Any]:
         m, dimensions = measurement, self._dimensions
         method, device = m.timing_method, m.device_state
-        with binding():  # a time of the year 1 may have none in UTC
+        with binding():  # a time in the year 1 may not exist in UTC
             measured_at = m.measured_at.astimezone(UTC) if m.measured_at else None
         return {
             "uid": m.uid,
@@ -312,7 +312,7 @@ class _ConfigIds:
         found = [row_ids[config] for config in configs]
         if len(self._ids) > _MOST_KEPT:
             self._ids.clear()
-        # What brings something in ``extra`` is looked at each time: the row may not have it.
+        # Configs with an ``extra`` are looked up each time, since the row may lack it.
         if isinstance(configs, NumberedConfigs) and not any(map(_EXTRA, configs)):
             self._ids.update(zip(configs.numbers, found, strict=True))
         return found

@@ -1,7 +1,7 @@
 """Delete measurements and decisions, and remember that they were deleted.
 
 Delivery is at least once: a segment that is read again, or data that ships with torch-diode, would bring back what
-was deleted. So a record leaves a tombstone, and a question for known uids counts tombstones too.
+was deleted. So each deleted record leaves a tombstone, and its uid still counts as known.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Tombstones:
 def buried(connection: sa.Connection, uids: Iterable[bytes]) -> set[bytes]:
     """Return the uids whose records were deleted.
 
-    Look for stored records *before* this: a record that is deleted in between then appears in one of the two.
+    Look for stored records *before* calling this. A record that is deleted in between then appears in one of the two.
     """
     wanted = list(uids)
     if not wanted:
@@ -54,7 +54,7 @@ def bury(connection: sa.Connection, ids: Sequence[int], reason: str) -> tuple[in
         Numbers of deleted measurements and timings.
     """
     measurements, timings = schema.measurements, schema.timings
-    # In one order for all: two that delete the same measurements then cannot deadlock.
+    # All transactions lock rows in this order, so two that delete the same measurements cannot deadlock.
     chosen = sa.select(measurements.c.id, measurements.c.uid).where(measurements.c.id.in_(ids)).order_by("id")
     rows = connection.execute(chosen if connection.dialect.name == "sqlite" else chosen.with_for_update()).all()
     if not rows:
@@ -84,7 +84,7 @@ def _leave_tombstones(connection: sa.Connection, uids: Iterable[bytes], reason: 
 
 
 def list_tombstones(connection: sa.Connection) -> list[Tombstones]:
-    """Return the number of deleted measurements for each reason, the first deleted first."""
+    """Return the tombstones by reason, the reason with the first deletion first."""
     columns = schema.tombstones.c
     first, last = sa.func.min(columns.deleted_at), sa.func.max(columns.deleted_at)
     query = sa.select(columns.reason, sa.func.count(), first, last).group_by(columns.reason).order_by(first)

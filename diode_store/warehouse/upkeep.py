@@ -100,7 +100,7 @@ def _copy(source: Path, target: Path, on_progress: Callable[[float], None]) -> N
             reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
             reader.backup(writer, pages=_PAGES_AT_ONCE, progress=progress, sleep=0)
             reader.execute("ROLLBACK")
-            # One file that can be read from a disk that is not writable, too.
+            # Make the copy a single file, which can also be read on a read-only disk.
             writer.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.Error as error:
         raise DatabaseError(f"{source}: {reason(error)}") from error

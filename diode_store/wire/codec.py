@@ -16,7 +16,8 @@ of ``timing_method`` and ``device_state``, and unknown timing columns (under ``t
 measurement.
 
 A record of another kind names its ``kind``. Version numbers of other kinds follow those of measurements, so that a
-reader without kinds refuses such a record as newer and keeps it. ``decision_map`` describes decisions, the only one.
+reader without kinds refuses such a record as newer and keeps it. ``decision_map`` describes decisions, the only other
+kind.
 """
 
 from __future__ import annotations

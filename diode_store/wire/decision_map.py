@@ -99,7 +99,7 @@ def _kept(content: dict[str, Any]) -> tuple[KeptConfig, ...]:
         return ()
     checks.require("the record of a decision", content, _KEPT)
     rows: Sequence[Any] = content["configs"]
-    if len(rows) > MOST_KEPT:  # before any is decoded
+    if len(rows) > MOST_KEPT:  # checked before any row is decoded
         raise CodecError(f"a decision may keep {MOST_KEPT:,} kernels, not {len(rows):,}")
     configs = read_configs(content)
     predicted = checks.array("predicted_us", content["predicted_us"], len(configs))

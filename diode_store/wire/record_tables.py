@@ -206,7 +206,7 @@ def _configs(content: dict[str, Any]) -> tuple[list[int], Mapping[int, KernelCon
     rows = checks.array("configs", content["configs"])
     if not set(map(type, rows)) <= {bytes}:
         raise RecordError("configs must hold bytes")
-    if len(_known_configs.by_number) > _MOST_CONFIGS:  # never inside a record
+    if len(_known_configs.by_number) > _MOST_CONFIGS:  # only between records
         _known_configs = _KnownConfigs()
     known = _known_configs
     try:

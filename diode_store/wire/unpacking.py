@@ -54,7 +54,7 @@ class Interned(Generic[_T]):
         return value
 
     def all_of(self, raws: Sequence[bytes]) -> list[_T]:
-        """Return the value of each, as one call does; most are known, and looked up at the speed of C."""
+        """Return the value of each, as ``__call__`` does; known values are looked up at the speed of C."""
         try:
             return list(map(self._known.__getitem__, raws))
         except KeyError:
@@ -92,7 +92,7 @@ def read_map(payload: bytes, raw: Container[str], skipped: Container[str] = ()) 
         raise CodecError(f"a record of {len(payload):,} bytes is over the limit of {MAX_RECORD_BYTES:,}")
     most = min(MAX_ITEMS, len(payload))
     reader = msgpack.Unpacker(
-        read_size=len(payload) or 1,  # its buffer, a whole MiB otherwise
+        read_size=len(payload) or 1,  # the buffer is a MiB by default
         max_buffer_size=MAX_RECORD_BYTES,
         max_array_len=most,
         max_map_len=most,
@@ -123,7 +123,7 @@ def _map_header(reader: Any, payload: bytes) -> int:
     try:
         return int(reader.read_map_header())
     except ValueError:
-        # It is something else, if it is anything.
+        # ``unpack`` names the other type, or raises if the payload is not msgpack.
         raise CodecError(f"a record must be a map, not {type(unpack(payload)).__name__}") from None
 
 

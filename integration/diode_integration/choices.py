@@ -146,7 +146,7 @@ class DiodeInductorChoices(entry.Handler):
                 self._stats.count("passed_through")
                 return None
             benchmark.engage_for(self)
-            entry.ensure_registered()  # makes Inductor's selector, which takes long once, and which it needs anyway
+            entry.ensure_registered()  # slow once, so outside the timed block; the compile needs it anyway
             offer.started = perf_counter()
             with self._stats.timed("seconds"):
                 return self._choose(offer)
@@ -232,7 +232,7 @@ class DiodeInductorChoices(entry.Handler):
         if self._picks is None or self.graphs.is_without_model or is_multi_kernel():
             return None
         if hardware is None or product.problem is None or product.over is not None:
-            return None  # a kernel that was measured at one size says nothing of a range
+            return None  # a measurement at one size tells nothing about a range
         lister = Lister(offer, self, product.problem, self._known_lists, None)
         return self._picks.sought(lister, hardware, observe=self.observe)
 
@@ -278,9 +278,9 @@ class DiodeInductorChoices(entry.Handler):
     ) -> list[KernelTemplateChoice] | None:
         """Return the choices that may survive the final selection, marked; None if the hook only observes.
 
-        Another call of the same op may have better choices but never leaves more of them, so the best of this call are
-        enough. For complementary candidates, which depend on the vendor kernel of another call, that holds nearly
-        always. All vendor kernels stay: they cost nothing until the final selection, and replace a template that fails.
+        Other calls of the same op can only lower the number of choices kept from this call, so its best are enough.
+        This holds nearly always for complementary candidates, which depend on the vendor kernel of another call. All
+        vendor kernels stay: they cost nothing until the final selection, and replace a template that fails.
         """
         if self.observe:
             offer.on_listed.append(CallMark(self, call).put_on_all)

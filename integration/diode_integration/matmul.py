@@ -40,8 +40,8 @@ class MatmulIntegration(BaseIntegration):
         """Keep the models and options to install.
 
         Args:
-            model_pointers: the models, best first; the first usable one is asked. None for ``model``, or the user's and
-                the shipped models.
+            model_pointers: the models, best first; the first usable one decides. None to use ``model``, or without it
+                the user's and the shipped models.
             model: a checkpoint or a model's name; None for DIODE_MODEL, if that is set.
             model_path: another name of ``model``.
             enable_fallback: go on without a usable model.
@@ -116,7 +116,7 @@ class MatmulIntegration(BaseIntegration):
 
         options = dict(self._options)
         _check_names(options, [option.name for option in fields(HookSettings) if option.name != "from_environment"])
-        if not self.enable_fallback:  # what is given raises; what stands in for it in the environment is logged
+        if not self.enable_fallback:  # an unusable option raises; an unusable environment variable is logged
             if options.get("picks"):
                 options["picks"] = self._usable_picks()
             options["enable_fallback"] = options.get("corrections") is None
@@ -148,7 +148,7 @@ def _check_names(options: Iterable[str], known: Iterable[str]) -> None:
     for name in options:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            remedy = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(known))}"
+            remedy = f"did you mean {close[0]}?" if close else f"the options are {', '.join(sorted(known))}"
             raise SettingsError(f"torch_diode.install() has no option {name}; {remedy}")
 
 

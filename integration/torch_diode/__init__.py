@@ -104,10 +104,10 @@ def report() -> Report:
 
 
 def lock(path: Path | str, **options: Any) -> AbstractContextManager[ChosenKernels]:
-    """Record the compiles within this context, whoever chose, and write their choices to a picks file at the end.
+    """Record the compiles in a block, whoever chose, and write their choices to a picks file at the end.
 
     The file is for ``install(picks=…)`` and ``DIODE_PICKS``. It is written even if the block raises. The context
-    installs nothing. Picks of the same device in the file are kept, except for problems that are compiled within.
+    installs nothing. Picks of the same device in the file are kept, except for problems that the block compiles.
 
     Args:
         path: the file.
@@ -165,7 +165,7 @@ def _install_unless_installed() -> bool:
     """Install unless the user has installed a handler; return False to be called again later."""
     ours = (module for name, module in list(sys.modules.items()) if name.startswith("diode_integration."))
     if any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in ours):
-        return False  # the user is importing the hook, which cannot be used before that is done
+        return False  # the user is still importing the hook
     if (hook := _hook()) is None or hook.installed() is None:
         install()
     return True
@@ -198,7 +198,7 @@ def _say_if_uncovered() -> None:
 
 
 def _report_at_exit() -> None:
-    if _handler() is None:  # nothing was compiled, or the hook was taken out
+    if _handler() is None:  # nothing was compiled, or the hook was uninstalled
         return
     from diode_store.values import safely
 

@@ -77,7 +77,7 @@ _FRAGMENTS = (
     "NaN",
     "NULL",
     "none",
-    "(not said)",
+    "(unknown)",
     "",
     " ",
     "+",

@@ -51,7 +51,7 @@ def feed(database_url: str) -> Iterator[Feed]:
         ("op", {"device": samples.H200.name}, ["mm"]),
         ("family", {}, ["mine"]),
         ("family", {"device": OTHER.name}, []),
-        ("regime", {"device": OTHER.name}, ["(not said)"]),
+        ("regime", {"device": OTHER.name}, ["(unknown)"]),
         ("environment", {"device": OTHER.name}, [OLDER.key.hex()]),
         ("environment", {"device": OTHER.name, "op": "mm"}, []),
         ("op", {"m": 512}, ["mm"]),

@@ -87,11 +87,11 @@ def test_what_is_stale_is_of_its_last_machine(database_url: str) -> None:
         store.write([samples.measurement(3, measured_at=days[2])])
     with Feed(database_url) as feed:
         found = {}
-        for machine in ("a", cases.NOT_SAID):
+        for machine in ("a", cases.UNKNOWN):
             visit = Visit(feed.state, {"machine": machine})
             (table,) = (part for part in OVERVIEW.parts(visit) if part.name == "stale")
             found[machine] = [row[3] for row in visit.ask(table.source).rows]
-    assert found == {"a": [], cases.NOT_SAID: [1]}
+    assert found == {"a": [], cases.UNKNOWN: [1]}
 
 
 def test_a_sync_of_another_process_is_not_missed(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

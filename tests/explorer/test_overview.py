@@ -56,7 +56,7 @@ def test_filters_of_the_picture(feed: Feed) -> None:
     """One device needs no name, and times by machine are not compared."""
     part = parts(feed, OVERVIEW, device=samples.H100.name)["gains"]
     assert [point["group"] for point in part.spec["data"]["values"]] == ["mm fp16"]
-    assert "gains" not in parts(feed, OVERVIEW, machine="(not said)")
+    assert "gains" not in parts(feed, OVERVIEW, machine="(unknown)")
 
 
 @pytest.mark.parametrize(

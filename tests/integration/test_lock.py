@@ -204,7 +204,7 @@ def test_what_became_damaged_meanwhile_is_kept(tmp_path: Path, caplog: pytest.Lo
         path.write_text("{")
     assert sorted(picks_in(path)) == ["bmm", "mm"]
     assert (tmp_path / "p.json.old").read_text() == "{"
-    assert said(caplog)[0].endswith(f"it has become so meanwhile, and is now {path}.old")
+    assert said(caplog)[0].endswith(f"the file was replaced during the block and is now {path}.old")
 
 
 def test_runs_that_end_together_keep_all_they_recorded(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_cached_graphs_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture
         compile_and_run(torch.bmm, a, b)
         with lock(tmp_path / "p.json"):
             compile_and_run(torch.bmm, a, b)
-    assert "1 graph came from Inductor's cache and told no choices; compile with TORCH" in said(caplog)[0]
+    assert "1 graph came from Inductor's cache, without their choices; compile with TORCH" in said(caplog)[0]
 
 
 def test_a_single_choice_of_stock_inductor(tmp_path: Path) -> None:

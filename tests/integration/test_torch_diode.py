@@ -194,7 +194,7 @@ def test_an_option_that_cannot_be_used_changes_nothing(torch_diode: ModuleType, 
         ({"model": "missing"}, "no model 'missing'"),
         ({"model_path": "missing"}, "no model 'missing'"),
         ({"top_k": 3}, "has no option top_k; did you mean top_k_configs"),
-        ({"volume": 3}, "has no option volume; there are clock, corrections, "),
+        ({"volume": 3}, "has no option volume; the options are clock, corrections, "),
     ],
 )
 def test_install_refuses_options_that_cannot_be_used(

@@ -261,7 +261,7 @@ def _differing(card: Card, parts: _Parts) -> list[str]:
     The SHA-256 on the card guards the checkpoint, but nothing else guards the card, by which the hook abstains.
     """
     pairs: dict[str, tuple[Any, Any]] = {"feature_version": (card.feature_version, parts.feature_version)}
-    if parts.is_checkpoint:  # a bare state dict does not say the rest
+    if parts.is_checkpoint:  # a bare state dict has none of these
         pairs["model_type"] = card.model_type, parts.model_type
         pairs["calibration"] = card.calibration, parts.calibration
         pairs |= {

@@ -129,7 +129,7 @@ class Calibration:
     problems: int
     """Number of problems in the fit of the calibration."""
     odd_spread: float = 0.0
-    """Log of the factor on both spreads if the rows of an operand are not whole 16 bytes."""
+    """Log of the factor on both spreads if the rows of an operand are not a multiple of 16 bytes."""
     odd_offset: float = 0.0
     """Addition to the log-odds in that case."""
     length_spread: float = 0.0
@@ -158,7 +158,7 @@ class Calibration:
         """Return the calibration for one list, with the terms for its kind applied.
 
         Args:
-            is_odd: True if an operand has rows that are not whole 16 bytes.
+            is_odd: True if an operand has rows that are not a multiple of 16 bytes.
             length: number of candidates in the list.
         """
         doublings = length_in_doublings(length)

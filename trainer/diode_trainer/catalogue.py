@@ -138,7 +138,7 @@ def _compared(card: Card, other: Card) -> tuple[float, float] | None:
         found = card.compared[other.sha256]
         regrets = float(found["regret_at_1"]), float(found["its_regret_at_1"])
         enough = found["problems"] >= _FEWEST_COMPARED
-    except (KeyError, TypeError, ValueError, OverflowError):  # not compared, or a card that somebody wrote
+    except (KeyError, TypeError, ValueError, OverflowError):  # no comparison, or a card written by hand
         return None
     return regrets if enough and all(map(math.isfinite, regrets)) else None
 

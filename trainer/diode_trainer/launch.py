@@ -217,7 +217,7 @@ class ListTerms:
             np.float32(device.peak_flops(self.itemsize, tf32=True)),
             np.float32(device.peak_flops(self.itemsize)),
         )
-        # Each kind is one of those before it.
+        # Each kind is a part of the one before, so the sum of the masks is an index.
         efficiency = _EFFICIENCY[self.tensor_cores.astype(np.intp) + self.wgmma + self.turns_over]
         work = 2e6 * self.block_m * self.block_n * self.block_k
         self.compute_us = work / (flops / device.multiprocessors * efficiency)

@@ -178,7 +178,7 @@ class Scorer:
         members = self._members.score_all(inputs.rows(finalists))
         scores = np.add.reduce(members, dtype=np.float64) / len(members)
         first = np.minimum.reduce(logs, initial=np.inf)
-        if first < np.inf:  # the others come behind
+        if first < np.inf:  # puts all other configs behind the finalists
             logs += scores[~inputs.vendor[finalists]].max(initial=first) - first + _BEHIND
         logs[finalists] = scores
         with np.errstate(over="ignore"):
@@ -289,9 +289,10 @@ class _Members:
     @staticmethod
     def _finish(hidden: Floats, members: slice, layers: Sequence[Floats]) -> Floats:
         """Return the predictions of ``members``, a row each, for log(runtime / roofline) from inputs of ``layers``."""
-        axes = 1 if hidden.shape[2] <= _SHORT else 2  # few zeros, but not so few that there is a loop for each row
+        # The array of zeros is small, but large enough that NumPy does not loop over rows.
+        axes = 1 if hidden.shape[2] <= _SHORT else 2
         for weights in layers:
-            np.maximum(hidden, np.zeros(hidden.shape[axes:], dtype=np.float32), out=hidden)  # faster than a number
+            np.maximum(hidden, np.zeros(hidden.shape[axes:], dtype=np.float32), out=hidden)  # faster than a scalar
             hidden = weights[members] @ hidden
         return hidden[:, 0]
 

@@ -113,7 +113,7 @@ class Outlook:
             if not is_forced:
                 if gains[place] < 0:
                     break
-                left = left[gains >= 0]  # nothing gains more once others are there
+                left = left[gains >= 0]  # gains only shrink as configs are added
             added = int(looked_at[place])
             left = left[left != added]
             best_so_far, mean, kept = best_with[place], float(means[place]), [*kept, added]

@@ -29,8 +29,8 @@ _REACH = 1.5
 _OTHER_KIND = 2.0
 """Distance to another op, dtype or layout, in octaves."""
 _ACCESS = {16: 0.0, 8: 1.0, 4: 1.3, 2: 1.6, 1: 1.9}
-"""Distance in octaves to rows that are not whole 16 bytes, by the bytes of the widest load that the operands' rows
-allow.
+"""Distance in octaves to rows that are not a multiple of 16 bytes, by the bytes of the widest load that the operands'
+rows allow.
 
 The first halving costs most. Each width is another vendor kernel, and other instructions of a template.
 """

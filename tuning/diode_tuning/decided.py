@@ -45,6 +45,6 @@ def decided_by_near(url: str, hardware: Hardware) -> list[SweepProblem]:
     found: dict[SweepProblem, None] = {}
     for op, dtype, b, m, n, k, layout, scalars in rows:
         tf32 = dtype == FLOAT32 and dict(scalars).get("ALLOW_TF32") is True
-        with contextlib.suppress(SettingsError):  # what no sweep times
+        with contextlib.suppress(SettingsError):  # no sweep can time the product
             found.setdefault(SweepProblem.of_shape(ProblemShape(op, dtype, b, m, n, k, layout, tf32), _NAME))
     return list(found)

@@ -25,7 +25,7 @@ def sha256_of(path: Path) -> str | None:
     try:
         return read_card(card_path(path)).sha256 if path.exists() else None
     except ModelError:
-        return ""  # something is there
+        return ""  # a damaged model is there
 
 
 def better_beginning(path: Path) -> dict[str, Any] | None:

@@ -140,7 +140,7 @@ class TuningJob:
                     f"the warehouse has {told}, and the model learns from them; name another --database to avoid that"
                 )
         self._upgrade_if_new()
-        for spool in self.folder.spools():  # of runs that were given up, so that nothing is measured twice
+        for spool in self.folder.spools():  # includes given-up runs, so that nothing is measured twice
             self._ingest(spool)
         with scratch_folder(len(self.devices)) as kept:
             for number, each in enumerate(run.plan.rounds, 1):
@@ -183,7 +183,7 @@ class TuningJob:
         def tick(seconds: float) -> None:
             """Add to the time that the round has spent."""
             each.spent_s += seconds
-            with contextlib.suppress(DiodeError):  # a full disk; what is measured is worth more than the clock
+            with contextlib.suppress(DiodeError):  # perhaps a full disk; the sweep goes on without the clock
                 run.save()
 
         guide, space = run.guide_file(number), SearchSpace.parse(each.search_space)
@@ -195,11 +195,11 @@ class TuningJob:
             *(("--guide", str(guide)) if guide.exists() else ()),
             *(("--share-kernels", "--kernels", str(kept.path)) if self.pool.shares_kernels(space) else ()),
             *("--device", ",".join(device.name for device in self.devices), "--spool", str(run.spool)),
-            *("--shard", "0/1"),  # of all, also where a launcher has many processes
+            *("--shard", "0/1"),  # all problems, even under a launcher of many processes
             *("--time-limit", f"{left_s:.0f}s", "--json"),
             output=Output.JSON,
             on_tick=tick,
-            locks=(kept.lock,),  # it may outlast this process by a moment, and its kernels must not go before it
+            locks=(kept.lock,),  # the command may briefly outlive this process, and needs its kernels
         )
         each.measured, each.timings = report["measured"] + report["skipped"], report["timings"]
         problems, timings = counted(each.measured, "problem"), counted(each.timings, "timing")
@@ -318,7 +318,7 @@ class TuningJob:
         folds = self._folds(run, len(self.pool.measured()))
         fits = {"folds": folds, "problems": len(self.pool.measured(-math.inf)), "members": members or 0}
         goes_on = run.plan.fits == fits and are_left(path)
-        if run.plan.stage is Stage.MEASURING:  # afterwards the model that is there may be this run's
+        if run.plan.stage is Stage.MEASURING:  # in later stages the model may be this run's own
             if path.exists():
                 run.plan.kept = str(installing.keep_copy(path, self.folder.path / "previous"))
             run.plan.stage = Stage.TRAINING
@@ -328,7 +328,7 @@ class TuningJob:
         try:
             report = self._train_to(path, folds=folds, output=output, members=members, goes_on=goes_on)
         except CommandFailedError:
-            run.plan.fits = None  # whatever it was, the next run begins these anew
+            run.plan.fits = None  # the next run begins the fits anew
             run.save()
             raise
         run.plan.stage = Stage.DONE

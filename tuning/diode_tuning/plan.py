@@ -208,7 +208,7 @@ def check_same(found: Plan, request: dict[str, Any]) -> None:
         SettingsError: the run has other options.
     """
     changed = [name for name in request if found.request.get(name) != request[name]]
-    if "--from-script" in changed:  # which is why the products are others
+    if "--from-script" in changed:  # which changes the products
         changed = [name for name in changed if name != "products"]
     if changed:
         names = " and ".join({"products": "list of products"}.get(name, name) for name in changed)

@@ -34,7 +34,7 @@ _PROGRAM = """
 import logging, os, runpy, sys
 del sys.argv[0]
 sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
-logging.getLogger("diode_integration").setLevel(logging.ERROR)  # that no model knows the device is why we are here
+logging.getLogger("diode_integration").setLevel(logging.ERROR)  # hides the warning that no model knows the device
 import torch_diode
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -87,7 +87,7 @@ def list_products(command: str, folder: Path, hardware: Collection[bytes], *, re
 
 
 def resolved(command: str) -> str:
-    """Return a command of a Python file and its arguments, in shell form, with the file's whole path.
+    """Return the command of a Python program in shell form, with the absolute path of the program.
 
     Raises:
         SettingsError: the command does not begin with an existing file.
@@ -109,7 +109,7 @@ def _digest(words: list[str], hardware: Collection[bytes]) -> str:
 def _run(words: list[str], spool: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in _UNSET}
     environment |= {**_SETTINGS, "DIODE_SPOOL": spool}
-    # The program's output is not the answer of this command.
+    # The program's output goes to stderr, because stdout is for this command's own answer.
     status, _ = run_python(_PROGRAM, words, environment=environment, stdout=sys.stderr, is_ours=False)
     if status:
         raise DiodeError(f"{words[0]} failed with exit status {status}; fix the error above and run the command again")
@@ -138,6 +138,6 @@ def _why_none(program: str, decisions: list[DecisionRecord], hardware: Collectio
     if decisions:
         return f"a sweep can measure none of the matrix products that {program} compiled; name products with --shape"
     return (
-        f"{program} compiled no matrix product in its own process; check that it calls what torch.compile returns"
+        f"{program} compiled no matrix product in its own process; check that it calls the compiled function"
         " there, not in a child process"
     )

@@ -29,11 +29,12 @@ _GPU_LIMITS = Limits(flops=2e12)
 _DRAWN_LIMITS = Limits(flops=2.5e11)
 """Limit of drawn problems. Larger odd problems take long, and typical ones are far smaller."""
 _WHOLE_SHARE, _ODD_SHARE = 0.15, 0.5
-"""Shares of a standard set drawn with rows of whole 16 bytes, and with odd rows; the rest are layers of models. Some
-odd draws turn out whole. Models lose most on odd rows, so half of the set has them (docs/results/tune-runs.md).
+"""Shares of a standard set drawn with rows of a multiple of 16 bytes, and with odd rows; the rest are layers of models.
+Some odd draws turn out as such multiples. Models lose most on odd rows, so half of the set has them
+(docs/results/tune-runs.md).
 """
 _ODD_MULTIPLES = ((1,), (2,), (4,), (1, 2, 4, 16), (1, 2, 4, 16), (1, 2, 4, 16))
-"""Multiples for the sizes of odd rows, in equal parts, without those that make rows whole 16 bytes.
+"""Multiples for the sizes of odd rows, in equal parts, without those that make rows a multiple of 16 bytes.
 
 Half of the problems have sizes of one kind, the others of any. Draws from all kinds alone would bring too few multiples
 of 4 that are not multiples of 8, such as patch embeddings.

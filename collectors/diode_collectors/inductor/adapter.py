@@ -167,7 +167,7 @@ def annotations_of(choice: Any) -> Mapping[str, Any]:
     """Return the annotations of a choice; empty if this version of torch has none, or if they are garbage."""
     try:
         found = getattr(choice, "annotations", None)
-    except Exception:  # noqa: BLE001 - this is asked of whatever a feedback saver is told
+    except Exception:  # noqa: BLE001 - a feedback saver gets objects of any kind
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -251,7 +251,7 @@ def _numbers_of(uid: str, group: list[Any]) -> NDArray[np.int32]:
     try:
         flat = chain.from_iterable(map(_get_numbers, arguments))
         return np.fromiter(flat, np.int32, count=shape[0] * shape[1]).reshape(shape)
-    except (KeyError, TypeError):  # a template without some of them
+    except (KeyError, TypeError):  # a template without some of the numbers
         rows = [[found.get(name) or 0 for name in _NUMBERS] for found in arguments]
         return np.array(rows, dtype=np.int32).reshape(shape)
 

@@ -1,7 +1,8 @@
 """Compare a few kernels as a deployed model runs them, within a small budget of device time.
 
 A compile waits for the result, so this does less than a sweep. Each kernel gets a first look. The kernels that may be
-the fastest then take turns (``finals``) until noise cannot explain their order, or the budget is spent.
+the fastest then take turns (``finals``). Rounds end when each kernel is clearly slower than the fastest or equal to it,
+or when the budget is spent.
 """
 
 from __future__ import annotations

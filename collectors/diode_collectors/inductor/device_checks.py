@@ -24,7 +24,7 @@ _GET_TORCH = "install the build for your GPU from https://pytorch.org/get-starte
 
 
 def check_driver(_setup: Setup) -> Iterator[Finding]:
-    """Yield which GPUs the driver sees. This needs no torch."""
+    """Yield a finding on the GPUs that the driver sees. This needs no torch."""
     yield driver_finding(Driver.ask(), amd=_AMD_DRIVER.exists(), on_bus=_nvidia_gpus_on_bus())
 
 
@@ -54,7 +54,7 @@ def driver_finding(driver: Driver, *, amd: bool, on_bus: int) -> Finding:
 
 
 def check_torch(_setup: Setup) -> Iterator[Finding]:
-    """Yield whether torch and Triton import, and whether torch sees the GPUs that the driver sees."""
+    """Yield findings: whether torch and Triton import, and whether torch sees the GPUs that the driver sees."""
     try:
         import torch
     except Exception as error:  # noqa: BLE001 - a torch that does not import may fail in any way
@@ -94,7 +94,7 @@ def _gpus_of(torch: Any) -> tuple[str, ...]:
     import warnings
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a driver that is too old; the finding says so
+        warnings.simplefilter("ignore")  # torch warns of an old driver; the finding reports it
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         return tuple(torch.cuda.get_device_name(index) for index in range(count))
 

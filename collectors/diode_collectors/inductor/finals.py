@@ -1,4 +1,4 @@
-"""Time the fastest choices of a problem again, in turn, until noise cannot explain their order.
+"""Time the fastest choices of a problem in turn, until each is clearly slower than the fastest or equal to it.
 
 Among hundreds of choices, the one that looks fastest is often the luckiest. A kernel of over a millisecond also runs
 into the power cap of a large GPU, so its speed depends on the kernel before it. Finalists therefore take turns in
@@ -34,7 +34,7 @@ _IMMATERIAL = 1e-3
 
 @dataclass(frozen=True)
 class Finals:
-    """Certainty about the order of a problem's fastest choices."""
+    """Result of the finals of one problem."""
 
     finalists: int
     rounds: int
@@ -76,7 +76,7 @@ class Finalist:
 
 
 def run_finals(finalists: Sequence[Finalist], seed: int, is_spent: Callable[[], bool] = lambda: False) -> Finals:
-    """Run rounds until each finalist is certain to be slower than the fastest, or as fast, or until the last round.
+    """Run rounds until each finalist is clearly slower than the fastest or equal to it, or until the last round.
 
     Args:
         finalists: the choices to compare.

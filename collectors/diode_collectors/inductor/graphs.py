@@ -53,7 +53,7 @@ class OperandSets:
             while len(self._copies) < number:
                 self._copies.append({pointer: flat.clone() for pointer, flat in self._storages.items()})
         except torch.OutOfMemoryError as error:
-            self._copies.clear()  # what goes on without them needs the memory
+            self._copies.clear()  # the caller goes on without copies, and needs the memory
             raise CaptureError(f"has no other operands: {first_line(error)}") from error
         copies = self._copies[number - 1]
         return [
@@ -124,6 +124,6 @@ def _end_broken_capture() -> None:
     import torch
 
     empty: Any = torch.cuda.CUDAGraph()
-    with warnings.catch_warnings(action="ignore"):  # that it is empty
+    with warnings.catch_warnings(action="ignore"):  # torch warns that the graph is empty
         empty.capture_begin(capture_error_mode="thread_local")
         empty.capture_end()

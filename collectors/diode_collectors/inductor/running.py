@@ -93,7 +93,7 @@ def _kept_ready(choice: Any) -> Iterator[list[Any]]:
 
 def unload(choice: Any) -> None:
     """Unload a choice's kernel after its last run, as Inductor does after its benchmark. Never raises."""
-    with suppress(Exception):  # nothing of it is needed any more
+    with suppress(Exception):  # an error would harm nothing: the kernel is not needed any more
         _request_of(choice).cleanup_run_fn()
 
 

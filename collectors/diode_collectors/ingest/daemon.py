@@ -1,6 +1,6 @@
 """Run the daemon: move spooled records into the warehouse until stopped.
 
-This is a small loop around ``ingest_once``. Logs, health and metrics follow it as ``Observer``.
+This is a small loop around ``ingest_once``. Logs, health and metrics are ``Observer`` objects that it calls.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ class _Daemon:
         return retry_s
 
     def _look_at_disks(self) -> None:
-        """Pause or resume as the guard says, after at most one look a second, because a look takes system calls."""
+        """Look at the disks at most once a second, as a look takes system calls; pause or resume as the guard says."""
         now = time.monotonic()
         if now - self._guarded_at < _GUARD_S:
             return

@@ -40,9 +40,9 @@ def check(setup: Setup) -> Iterator[Finding]:
         settings = _settings()
     except SettingsError as error:
         yield problem_of_settings(error)
-        if settings_file() is None:  # it is the environment
+        if settings_file() is None:  # the fault is in the environment
             return
-        settings = _settings(Path(os.devnull))  # what the environment says can still be looked at
+        settings = _settings(Path(os.devnull))  # check the settings of the environment
     yield from on_a_network(None, settings.spool)
     for spool in settings.spool:
         yield from _check_spool(spool, settings)

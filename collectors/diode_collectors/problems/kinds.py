@@ -44,11 +44,10 @@ def told_divisor(size: int, item_bytes: int) -> int:
 def kernel_kind(shape: ProblemShape) -> Kind:
     """Return the properties that problems must have in common to share kernels.
 
-    A kernel of the same config serves two problems if all it is told of their sizes is equal. It is told whether M and
-    N are at least a block, and whether blocks divide K. It also knows the power of two in a row, and the bits of an
-    index.
+    A kernel serves two problems if all facts about sizes that are compiled into the kernel are equal. The facts
+    are: whether M and N are at least a block; whether blocks divide K; the power of two in a row; the bits of an index.
 
-    Only problems with whole rows share kernels: for others the times of shared kernels scattered too far about those of
-    their own.
+    Only problems with whole rows share kernels. For others, the times of shared kernels differed too much from those of
+    their own kernels.
     """
     return shape.op, shape.arithmetic, shape.layout

@@ -95,7 +95,7 @@ class BackgroundWriter(Generic[_Item]):
     def _queue_or_refuse(self, item: _Item) -> str | None:
         """Queue an item, or return the reason why not."""
         with self.gate:
-            if self._stopping.is_set():  # a compile that was under way when this stopped still reports
+            if self._stopping.is_set():  # a compile may still report after the stop
                 return "the writer was stopped"
             try:
                 self._queue.put_nowait(item)

@@ -228,7 +228,7 @@ def check_writable(path: Path) -> None:
     try:
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
-        error.filename = None  # of a file that has no name
+        error.filename = None  # the temporary file has no useful name
         with spool_errors(path, "write the spool"):
             raise
 

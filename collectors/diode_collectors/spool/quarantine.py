@@ -158,7 +158,7 @@ class Quarantine:
                 continue
             try:
                 freed += _remove(path) + _remove(path.with_name(f"{path.name}{REASON_SUFFIX}"))
-            except OSError as error:  # a folder, say; another one may do
+            except OSError as error:  # perhaps a folder; the next one may be removable
                 failed = error
                 continue
             files += 1
@@ -206,7 +206,7 @@ def _shortened(name: str) -> str:
 def _holds(path: Path, content: bytes) -> bool:
     try:
         return read_beginning(path, len(content) + 1) == content
-    except OSError:  # whatever has that name keeps it
+    except OSError:  # the entry of that name stays
         return False
 
 

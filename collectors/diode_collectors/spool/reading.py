@@ -166,7 +166,7 @@ def _is_dataset(path: Path) -> bool:
 def _listed(folder: Path) -> list[tuple[Path, ...]]:
     """Return the names under which each segment of a folder may be found."""
     spool = Spool(folder)
-    unsealed = spool.unsealed()  # before the sealed ones, so that none is missed that is sealed in between
+    unsealed = spool.unsealed()  # listed first, so that a segment that is sealed in between is not missed
     sealed = spool.sealed()
     still_open = [(path, path.with_suffix(SEALED_SUFFIX)) for path in unsealed]
     return [*((path,) for path in sealed), *(names for names in still_open if names[1] not in sealed)]

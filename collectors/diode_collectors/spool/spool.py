@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["Adopted", "Spool", "SpoolStatus", "SpoolWriter"]
 
 PID_NAME = "ingest.lock"
-"""File with the pid of the ingesting process. The lock itself is the folder's, so it needs no file."""
+"""File with the pid of the ingesting process. The lock itself is on the folder."""
 QUARANTINE_NAME = "quarantine"
 _LOCK_ATTEMPTS = 5
 _LOCK_PAUSE_S = 0.05
@@ -264,7 +264,7 @@ class Spool:
     def _take(self, fd: int) -> None:
         for _ in range(_LOCK_ATTEMPTS):
             if try_lock(fd):
-                # A full disk takes no pid; ingesting makes room there.
+                # A full disk cannot hold the pid, but ingesting frees space there.
                 with contextlib.suppress(OSError):
                     self._leave_pid()
                 return
@@ -280,7 +280,7 @@ class Spool:
     def _is_lost(self, fd: int) -> bool:
         try:
             return not is_still_at(fd, self.directory)
-        except OSError:  # the next pass says what is wrong
+        except OSError:  # the next pass reports it
             return False
 
     def _leave_pid(self) -> None:
@@ -347,7 +347,7 @@ def _adopt(path: Path, fd: int) -> Adopted:
     reader = SegmentReader(bytes_of_file(fd), sealed=False)
     found = sum(1 for _ in reader.frames())
     if not found and reader.header is None and reader.end > HEADER_BYTES:
-        return Adopted(_renamed(path), 0)  # no writer begins so: ingesting is to refuse it aloud
+        return Adopted(_renamed(path), 0)  # not a writer's file: ingesting reports and quarantines it
     if not found:
         path.unlink()
         sync_folder(path.parent)

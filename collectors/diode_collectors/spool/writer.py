@@ -217,7 +217,7 @@ class SpoolWriter:
             self._segment = None
 
     def _after_fork(self) -> None:
-        """Leave the segment and unwritten records of the parent to it, in a forked child."""
+        """Leave the parent's segment and unwritten records to the parent, in a forked child."""
         if self._segment is not None:
             self._segment.leave()
         self._start_over()

@@ -88,8 +88,8 @@ class ForeignProcesses:
     another namespace. Then processes from before our first context are foreign. Of later ones, as many may be ours as
     we have contexts; the others are foreign.
 
-    The answer is None if a count of 0 would be a guess. So it is without a list from before our context, with an empty
-    list, or if no listed process accounts for memory in use.
+    The answer is None if a count of 0 would be a guess. This happens without a list from before our context, with an
+    empty list, or if no listed process accounts for memory in use.
     """
 
     is_ours: Callable[[int], bool]

@@ -157,7 +157,7 @@ class _Engine:
 
     def _step(self) -> None:
         for key, _ in self._selector.select(_LOOK_EVERY_S):
-            if key.data is None:  # the signal
+            if key.data is None:  # not a lane but a signal
                 continue
             lane: LaneProcess = key.data
             messages, is_open = lane.child.waiting()
@@ -188,7 +188,7 @@ class _Engine:
             excluded = self._excluded.setdefault(task, {})
             excluded[message["config"]] = Outcome.RUNTIME_ERROR
             if len(excluded) <= _MOST_EXCLUDED:
-                self._attempts[task] -= 1  # the next attempt gets further
+                self._attempts[task] -= 1  # does not count: the next attempt leaves out the config
             self._listener.on_note(f"{lane.problem}: a kernel broke the device and is left out: {message['error']}")
         elif kind == "fatal":
             raise SpoolError(message["error"])
@@ -235,7 +235,7 @@ class _Engine:
         beside = [each.problem for each in of_device if each.problem is not None]
         place = next_with_room(waiting, beside, memory_bytes=memory_bytes, lanes=len(of_device))
         if place is None:
-            lane.is_benchmarking = False  # it has nothing to say until it gets one
+            lane.is_benchmarking = False  # a lane without a problem is silent
             return
         problem = waiting[place]
         del waiting[place]

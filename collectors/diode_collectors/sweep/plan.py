@@ -36,7 +36,7 @@ class SweepPlan:
     write_flush: bool = False
     """Time on GPUs behind a flush that writes, as in the first measurements that shipped."""
     share_kernels: bool = False
-    """Time problems by kernels of others of their kind; see ``lane.shared_source``."""
+    """Time problems with kernels that all problems of a kind share; see ``lane.shared_source``."""
     kernels: Path | None = None
     """Folder that keeps shared kernels for the next sweep; None keeps them for this sweep only."""
     guide: Path | None = None

@@ -241,7 +241,7 @@ def print_report(
 
 def _ingested_already(report: SweepReport, statistics: DatasetStatistics, *, is_file: bool) -> str | None:
     """Return a remark if ``diode-ingest`` has fetched problems that the statistics should count, else None."""
-    expected = report.measured + (report.skipped if is_file else 0)  # a file holds what was measured before, too
+    expected = report.measured + (report.skipped if is_file else 0)  # a file also has the problems measured before
     if statistics.problems >= expected:
         return None
     counting = "the table counts the others" if statistics.problems else "none is left to count"

@@ -36,7 +36,7 @@ def next_with_room(
     most_of_small = memory_bytes / (lanes * _SMALL)
 
     def is_small(problem: SweepProblem) -> bool:
-        return problem.needed_bytes(on_cpu=True) <= most_of_small  # the tensors alone
+        return problem.needed_bytes(on_cpu=True) <= most_of_small  # counts the tensors alone
 
     others = list(beside)
     room = _SHARE * memory_bytes - sum(problem.needed_bytes(on_cpu=False) for problem in others)

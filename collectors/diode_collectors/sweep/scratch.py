@@ -33,7 +33,7 @@ def scratch_folder(devices: int, memory: Path = MEMORY) -> AbstractContextManage
     """
     parent = None
     if "TMPDIR" not in os.environ and os.access(memory, os.W_OK):
-        remove_abandoned(_PREFIX, memory)  # before its room is looked at
+        remove_abandoned(_PREFIX, memory)  # first, because it frees room
         free = shutil.disk_usage(memory).free
         parent = memory if free >= devices * BYTES_PER_DEVICE else None
     return private_folder(_PREFIX, parent)

@@ -92,7 +92,7 @@ def measured_since(spool: Path, sweep_id: str, started: float) -> Iterator[Measu
     try:
         for path, frames in segments_of(spool, since=started):
             yield from (m for m in decoded(path, frames) if m.sweep_id == sweep_id)
-    except SpoolError as error:  # not worth failing a finished sweep for
+    except SpoolError as error:  # a finished sweep must not fail here
         log.warning("%s; its records are missing from the statistics", error)
 
 

@@ -157,7 +157,7 @@ def _choice(result: Mapping[str, Any], template: str) -> dict[str, Any]:
     own = typed(result.get(OWN) or {}, dict, OWN, "an object")
     arguments = dict(typed(result["configuration"], dict, "configuration", "an object"))
     name = typed(arguments.pop(TEMPLATE, template), str, f"configuration.{TEMPLATE}", "text")
-    kernel_config(name, arguments)  # says what is wrong with an argument, by its name
+    kernel_config(name, arguments)  # the error names a wrong argument
     outcome = _outcome(result, own)
     choice = {"template": name, "kwargs": arguments, "runtime_us": None, "outcome": outcome.value}
     choice["is_estimate"] = own.get("is_estimate", False)

@@ -98,7 +98,7 @@ def _run(make: Callable[..., Guard], listening: socket.socket, bound: Address, t
     site = make(hosts=frozenset() if token else frozenset(names), token=token)
     config = uvicorn.Config(
         site,
-        log_config=None,  # its lines go where the others do
+        log_config=None,  # its lines go to the common log
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -42,7 +42,7 @@ SELECT
     c.case_id,
     lower(hex(p.key)),
     lower(hex(e.key)),
-    coalesce(c.regime, '(not said)') AS regime_name,
+    coalesce(c.regime, '(unknown)') AS regime_name,
     c.environment_id,
     c.regime,
     {'op': p.op, 'dtype': p.dtype, 'b': p.b, 'm': p.m, 'n': p.n, 'k': p.k, 'layout': p.layout,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from diode_trainer.report.questions import Value
 
-NOT_SAID = "(not said)"
+UNKNOWN = "(unknown)"
 """Regime of measurements that do not state theirs."""
 ARITHMETIC = "CASE WHEN tf32 THEN 'tf32' ELSE dtype END"
 """SQL for the dtype, with TF32 as its own dtype."""
@@ -25,7 +25,7 @@ SHORT_DTYPE = f"CASE {ARITHMETIC} {_SHORT_DTYPES} ELSE {ARITHMETIC} END"
 """SQL for the short name of a dtype: ``bf16``."""
 NEAREST_FIRST = "regime_rank(regime), last_measured_at DESC NULLS LAST, configs DESC, environment_id DESC, hardware_id"
 """Order of a problem's cases. The first, nearest to deployment, represents the problem."""
-REGIME = f"coalesce(regime, '{NOT_SAID}')"
+REGIME = f"coalesce(regime, '{UNKNOWN}')"
 
 SIZES = tuple(Parameter(name, name.upper(), is_number=True) for name in ("b", "m", "n", "k"))
 
@@ -78,7 +78,7 @@ CASE_COLUMNS = """\
     problem_key,
     hardware,
     environment_key,
-    coalesce(regime, '(not said)') AS regime_name"""
+    coalesce(regime, '(unknown)') AS regime_name"""
 TO_PROBLEM = Link(
     {"problem": "problem_key", "device": "hardware", "environment": "environment_key", "regime": "regime_name"},
     "problem",

@@ -66,7 +66,7 @@ _BY_MACHINE = (
     _ARRIVED
     + """\
 SELECT
-    coalesce(a.host, '(not said)') AS machine,
+    coalesce(a.host, '(unknown)') AS machine,
     count(*) AS measurements,
     coalesce(sum(c.timings), 0)::BIGINT AS timings,
     median(epoch(a.ingested_at - a.measured_at)) AS lag_s,

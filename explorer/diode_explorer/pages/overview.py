@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 MACHINE = Parameter(
     "machine",
     "machine",
-    options="SELECT DISTINCT coalesce(host, '(not said)') AS machine FROM measurements ORDER BY machine",
+    options="SELECT DISTINCT coalesce(host, '(unknown)') AS machine FROM measurements ORDER BY machine",
 )
-MEASURED_BY = "coalesce(m.host, '(not said)')"
+MEASURED_BY = "coalesce(m.host, '(unknown)')"
 """SQL for the machine of a measurement m."""
 _SEEN = {"device": "h.name", "torch": "e.torch", "machine": MEASURED_BY}
-_STALE = {"device": "h.name", "torch": "stale.torch", "machine": "coalesce(stale.host, '(not said)')"}
+_STALE = {"device": "h.name", "torch": "stale.torch", "machine": "coalesce(stale.host, '(unknown)')"}
 
 
 def _devices(filters: Mapping[str, Value]) -> str:
@@ -194,7 +194,7 @@ def _arrived(machines: Question, stale: Question) -> Iterator[Part]:
     )
     yield Table(
         "stale",
-        "What is stale",
+        "Stale problems",
         "Problems that were last measured with an older torch or Triton than their device's newest. Filters apply to"
         " that last measurement.",
         (

@@ -140,7 +140,7 @@ def _first_usable(
     knowing: list[KnownModel], others: Sequence[Problem], models: ModelSet, hardware: Hardware
 ) -> Predictor | None:
     """Return the predictor of the first model that can be loaded; models that know all of ``others`` come first."""
-    if others:  # the sort is stable, so that both parts stay in their order
+    if others:  # the stable sort keeps the order within both groups
         knowing.sort(key=lambda model: any(model.miss(other, hardware) for other in others))
     return next((found for model in knowing if (found := models.predictor(model)) is not None), None)
 

@@ -133,7 +133,7 @@ class Ranking:
         if spread is not None and predicted.argmin() in spread.indices:
             spread = spread.charged(self.is_vendor, unfused_us)
         else:
-            spread = None  # not all members scored the one that is first now
+            spread = None  # not all members scored the new first candidate
         return replace(self, predicted_us=predicted, alone_us=self.predicted_us, unfused_us=unfused_us, spread=spread)
 
 
@@ -209,7 +209,7 @@ class Predictor:
         if len(prediction.member_logs) < FEWEST_MEMBERS:
             return None
         if prediction.runtime_us.argmin() not in prediction.finalists:
-            return None  # corrections put one first that not all members scored
+            return None  # corrections put a candidate first that not all members scored
         calibration = self.model.card.calibration_on(hardware)
         if calibration is not None:
             length = int(np.isfinite(prediction.runtime_us).sum())

@@ -96,7 +96,7 @@ class AfterInductor(MetaPathFinder):
         loader.exec_module = execute_and_act  # type: ignore[method-assign]  # a loader serves one module
 
     def _act(self) -> None:
-        if self._running.acquire(blocking=False):  # the function imports the other entrance, or another thread does
+        if self._running.acquire(blocking=False):  # else an import of the other entrance does it
             try:
                 if self.waiting and self._action():
                     self.cancel()

@@ -173,7 +173,7 @@ def weighed(
 
 
 def _selector() -> Any:
-    from torch._inductor.select_algorithm import AlgorithmSelectorCache  # at import it would close a cycle
+    from torch._inductor.select_algorithm import AlgorithmSelectorCache  # circular at module level
 
     return AlgorithmSelectorCache
 

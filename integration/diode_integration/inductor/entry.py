@@ -333,7 +333,7 @@ def taking_the_first() -> Iterator[None]:
 
 
 def _preprocessing_functions() -> list[Any]:
-    from torch._inductor.select_algorithm import get_algorithm_selector_cache  # at import it would close a cycle
+    from torch._inductor.select_algorithm import get_algorithm_selector_cache  # circular at module level
 
     functions: list[Any] = get_algorithm_selector_cache().preprocessing_fns
     return functions

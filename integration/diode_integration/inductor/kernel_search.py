@@ -64,7 +64,7 @@ def is_switched_off(template: str) -> bool:
 
 def source_of(offer: CandidateOffer, template: str) -> str | None:
     """Return the hash of a template's source in this torch; None for C++ and vendor kernels, which have none."""
-    from torch._inductor.select_algorithm import TritonTemplate  # at import it would close a cycle
+    from torch._inductor.select_algorithm import TritonTemplate  # circular at module level
 
     known: list[Any] = [*offer.templates, *TritonTemplate.all_templates.values()]
     return next((getattr(each, "src_hash", None) for each in known if uid_of(each.uid) == template), None)

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 EXHAUSTIVE = "EXHAUSTIVE"
 AS_IF_TEMPLATES = {op: OPS[op].template for op in swept_ops()}
-"""Op → the template that any large GPU is offered for it."""
+"""Template that Inductor offers every large GPU, by op."""
 _WITH_BIAS = "bias_addmm"
-"""Vendor kernel that adds the bias before it stores, through cuBLASLt; ``addmm`` may need a full-size copy of it."""
+"""Vendor kernel of cuBLASLt that adds the bias in its epilogue; ``addmm`` may need a full-size copy of the bias."""
 _APART = frozenset(swept_ops())
-"""Ops whose lowering lists the vendor kernels in a first call of their own, in some versions of torch."""
+"""Ops whose vendor kernels come in a separate first call in some versions of torch."""
 _one_at_a_time = threading.RLock()
 
 
@@ -144,7 +144,7 @@ def searching(search_space: str) -> Iterator[None]:
 
 @contextmanager
 def patched(**settings: Any) -> Iterator[None]:
-    """Change Inductor's configuration within; one thread at a time, as for ``searching``."""
+    """Change Inductor's configuration in a block; one thread at a time, as for ``searching``."""
     with _one_at_a_time, inductor_config.patch(settings):
         yield
 
@@ -175,7 +175,7 @@ class Lister:
     search_space: str | None
     """Search space for templates that the model knows; None for Inductor's own."""
     largest: Problem | None = None
-    """Largest product that the call may have to serve, if not ``problem``; blocks are scaled down to its sizes."""
+    """Largest product that the call may have to serve, which bounds the block sizes; None if it is ``problem``."""
 
     def list_candidates(self, knows: Callable[[str], bool]) -> Listing:
         """List everything; ``knows`` tells whether the model was trained on a template uid."""
@@ -262,7 +262,7 @@ def _as_if(uid: str, op_name: str, inputs: KernelInputs) -> Iterator[KernelTempl
 
     heuristic = _heuristic_registry().get_template_heuristic(uid, "cuda", op_name)
     if find_spec("triton") is None:
-        heuristic = copy.copy(heuristic)  # Inductor keeps one for all
+        heuristic = copy.copy(heuristic)  # Inductor shares one object among all ops
         heuristic.triton_config = _ListedConfig.made
     generator: Iterator[KernelTemplateChoice] = make_ktc_generator(
         template=_template(uid),
@@ -290,7 +290,7 @@ class _ListedConfig:
 
 
 def _template(uid: str) -> Any:
-    from torch._inductor.kernel import bmm, mm  # importing them registers lowerings; inside a compile that is done
+    from torch._inductor.kernel import bmm, mm  # the import registers lowerings, as every compile has done already
 
     return {"triton::mm": mm.mm_template, "triton::bmm": bmm.bmm_template}[uid]
 
@@ -312,12 +312,12 @@ def uid_of(uid: str) -> str:
 
 
 def vendors_best(choices: Sequence[Any]) -> list[Any]:
-    """Return one vendor kernel; for an addmm the one that adds the bias before it stores, if there is one."""
+    """Return one vendor kernel; for an addmm the one with the bias in its epilogue, if there is one."""
     return sorted(choices, key=lambda choice: not str(choice.name).startswith(_WITH_BIAS))[:1]
 
 
 class OpCalls:
-    """Remembers a number of an op from one call to the next; each thread has its own ops."""
+    """Remembers a number for an op from one call to the next; each thread has its own ops."""
 
     def __init__(self) -> None:
         self._thread = threading.local()
@@ -356,5 +356,5 @@ class VendorCalls:
 
 
 def _op_of(offer: CandidateOffer) -> tuple[str, ...]:
-    """Return the identity of an op: its matrices. The call that lists templates has another node for the bias."""
+    """Return the identity of an op: its matrices. The bias does not count, as it is another node in the later call."""
     return (offer.op_name, *(str(node.get_name()) for node in offer.kernel_inputs.nodes()[-2:]))

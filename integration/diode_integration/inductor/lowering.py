@@ -54,7 +54,7 @@ def _pretending(*, tf32: bool) -> Iterator[None]:
     fake = FakeTensorMode()
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")  # what Inductor says of a compile is not about the answer
+        warnings.simplefilter("ignore")  # Inductor's warnings about the compile do not concern the answer
         stack.callback(setattr, torch.backends.cuda.matmul, "allow_tf32", before)
         torch.backends.cuda.matmul.allow_tf32 = tf32
         stack.enter_context(inductor_config.patch({**_SETTINGS, **_known(_QUIET)}))

@@ -110,7 +110,7 @@ def _set_for_all_threads(module: ModuleType, name: str, value: Any, undo: ExitSt
     def restore() -> None:
         ours = getattr(module, name) == value
         entry.default = old_default
-        if ours:  # otherwise it was set since, and is kept
+        if ours:  # else somebody has set it since, and that value stays
             setattr(module, name, old)
 
     undo.callback(restore)

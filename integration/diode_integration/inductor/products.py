@@ -130,7 +130,7 @@ def _stated_range(kernel_inputs: KernelInputs, op_name: str) -> StatedRange | No
         sizes = {symbol: round(low * (high / low) ** place) for symbol, (low, high) in bounds.items()}
         try:
             problem = problem_of_inputs(kernel_inputs, op_name, sizes)
-        except RecordError:  # such as a size of 0 where it is an expression of the symbol
+        except RecordError:  # such as a size of 0 that an expression of the symbol gives
             continue
         problems[problem.key] = problem
     text = ", ".join(f"{symbol} in {low:,} to {high:,}" for symbol, (low, high) in bounds.items())

@@ -45,7 +45,7 @@ def _wrap(installed: Callable[[], Handler | None], undo: ExitStack) -> bool:
     if compile_fx is None:
         return False
     stock = getattr(compile_fx, ENTRANCE, None)
-    if stock is None:  # while it is imported, or in a torch that has none, where nothing will be caught
+    if stock is None:  # the import is still running; or this torch lacks the function
         return not getattr(compile_fx.__spec__, "_initializing", False)
 
     @functools.wraps(stock)
@@ -98,7 +98,7 @@ def _again(handler: Handler, error: Exception, compile_graph: Callable[[], Any])
     try:
         with handler.graphs.without_model(why):
             result = compile_graph()
-    except Exception:  # noqa: BLE001 - it was not the pick: the user gets what failed first, with its cause
+    except Exception:  # noqa: BLE001 - the pick was not at fault; the first error is raised
         failed = True
     if failed:
         raise error

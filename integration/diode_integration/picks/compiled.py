@@ -129,7 +129,7 @@ def _picked_alone(choices: Sequence[Any], choice: Any) -> Pick | None:
         known = marks[0].sought.pick
         named = next((each for each in known.configs if agrees(config, each)), None)
         if named is not None and is_unchanged(known, named.template, hashes.get(named.template)):
-            return known  # with what it has measured
+            return known  # keeps the measured time of the picks file
     return Pick(problem, (config,), replace(detect_environment(), template_hashes=hashes))
 
 

@@ -1,4 +1,4 @@
-"""``torch_diode.lock``: writes the choices of the compiles within to a picks file."""
+"""``torch_diode.lock``: write the kernels chosen by the compiles in a block to a picks file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger("diode_integration")
 def lock(
     path: Path | str, *, device: torch.device | str | None = None, replace: bool = False
 ) -> Iterator[ChosenKernels]:
-    """Record the compiles within, and write their choices to a picks file at the end, even if the block raises.
+    """Record the compiles in a block, and write their choices to a picks file at the end, even if the block raises.
 
     Args:
         path: the file. Its picks of the same device are kept, except for problems that are compiled here.
@@ -44,7 +44,7 @@ def lock(
 
     Raises:
         PicksError: the file cannot be added to, or the device cannot be identified.
-        ExportError: the file cannot be written; if the block raised itself, this is logged instead.
+        ExportError: the file cannot be written. If the block raised too, this error is only logged.
     """
     file = expanded(path, PicksError)
     hardware = _hardware_of(device)
@@ -67,7 +67,7 @@ def _write(file: Path, recorder: ChosenKernels, before: Picks, cached: int, *, i
     picks = recorder.picks
     graphs = cached_graphs() - cached
     if graphs > 0:
-        what = f"{counted(graphs, 'graph')} came from Inductor's cache and told no choices"
+        what = f"{counted(graphs, 'graph')} came from Inductor's cache, without their choices"
         remedy = "compile with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 to lock them too"
         safely.log(log, logging.WARNING, f"{file}: {what}; {remedy}")
     if not picks:
@@ -91,7 +91,7 @@ def _checked(file: Path, hardware: Hardware) -> Picks:
             raise PicksError(f"{file}: cannot be written: {barrier}; name another file")
         if not file.exists():
             return Picks.of(hardware, [])
-    except OSError as error:  # a name that is too long, a link in a circle
+    except OSError as error:  # a name that is too long, or circular links
         raise PicksError(f"{file}: cannot be read: {error.strerror or error}; name another file") from None
     there = read_picks(file)
     if there.device.key != hardware.key:
@@ -109,7 +109,7 @@ def _newest(file: Path, before: Picks) -> Picks:
     except DiodeError as error:
         aside = file.with_name(f"{file.name}.old")
         file.replace(aside)
-        safely.log(log, logging.WARNING, f"{error}; it has become so meanwhile, and is now {aside}")
+        safely.log(log, logging.WARNING, f"{error}; the file was replaced during the block and is now {aside}")
         return before
 
 

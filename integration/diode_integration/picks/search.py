@@ -111,7 +111,7 @@ class FilePicks:
         """Count an op without any of its picked kernels, and log it once for each template."""
         self._count("picks_missed")
         config = next((each for each in pick.configs if f"changed {each.template}" not in self._once), None)
-        if config is None:  # that was said
+        if config is None:  # a changed template was logged
             return
         hint = ", with torch._inductor.config.triton.enable_persistent_tma_matmul off"
         why = f"this torch does not list it{hint if is_switched_off(config.template) else ''}; the model decides"
@@ -125,7 +125,7 @@ class FilePicks:
         offer = lister.offer
         vendors = offer.vendors()
         if vendors:
-            self.calls.forget()  # they are in an op's first call, and another op may have the same matrices
+            self.calls.forget()  # a new op: its first call has the vendor kernels
         before = self.calls.recall(offer)
         sought.is_found_before = before is not None
         configs = sought.pick.configs
@@ -219,7 +219,7 @@ class Sought:
 
     def _reason(self, rank: int) -> str:
         time = self.pick.runtime_us
-        if rank:  # earlier ones are not listed by this torch, or their template has changed: the log says which
+        if rank:  # this torch does not list the faster picks, or their templates have changed; the log has the reason
             first = self.pick.configs[0].describe()
             return f"within noise of {first}, which {self.source.name} picks and which is not available"
         how = "not timed" if time is None else f"measured {time:.1f} us in torch {self.pick.environment.torch}"

@@ -89,7 +89,7 @@ class Recorder:
         _watch_forks()
 
     def _start_over(self) -> None:
-        self._lock = threading.Lock()  # never held while anything is written
+        self._lock = threading.Lock()  # never held during a write
         self._background: BackgroundWriter[_Waiting] | None = None
 
     def take(self, decision: Decision, decided_at: datetime) -> None:

@@ -232,7 +232,7 @@ def _calibration_text(card: Card) -> str | None:
     return (
         f"on {counted(calibration.problems, 'held-out problem')}; the members' spread counts"
         f" {calibration.spread:.2f} times ({calibration.vendor_spread:.2f} for a slow vendor's kernel;"
-        f" {math.exp(calibration.odd_spread):.2f} times that where rows are not whole 16 bytes), a kernel is"
+        f" {math.exp(calibration.odd_spread):.2f} times that where rows are not a multiple of 16 bytes), a kernel is"
         f" worth timing for a gain of {calibration.kernel_price:.2%}"
     )
 

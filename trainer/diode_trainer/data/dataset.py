@@ -28,8 +28,8 @@ FEW = f"drop --op or --dtype if they leave too much out, or {_INGEST.format('')}
 
 _ENOUGH_PROBLEMS = 40
 _ENOUGH_SHARE = 0.04
-"""Problems, or share of the problems of a small data set, that an op, dtype or layout needs to count as covered. From
-fewer a model learns nothing reliable (docs/results/what-helps-a-model.md).
+"""Problems, or share of the problems of a small data set, that an op, dtype or layout needs to count as covered. A
+model learns nothing reliable from fewer (docs/results/what-helps-a-model.md).
 """
 
 

@@ -66,7 +66,7 @@ def device_names(url: str, wanted: ExampleFilter) -> list[str]:
             parts = match_measured(url, wanted)
         except (NoMeasurementsError, NoWarehouseError):
             parts = _on(BUNDLED, list(bundled_devices()), wanted)
-    except HardwareError:  # which loading reports
+    except HardwareError:  # ``load`` reports the error
         return []
     names = [{device.name for device in devices} for devices in parts.values()]
     return sorted(set().union(*names)) if all(len(some) == 1 for some in names) else []

@@ -213,7 +213,7 @@ def _judging(dataset: ExampleSet, job: TrainingJob, on_step: Callable[[], None])
 def _rivals(dataset: ExampleSet) -> tuple[TimingModel, ...]:
     """Return the models to compare with: those that know the devices, else the best near one."""
     preferred: tuple[str, ...] = ()
-    with contextlib.suppress(SettingsError):  # `diode models list` tells that they are damaged
+    with contextlib.suppress(SettingsError):  # `diode models list` reports damaged defaults
         preferred = catalogue.known_defaults()
     with contextlib.suppress(DiodeError):
         models = catalogue.known_models(preferred=preferred)
@@ -224,7 +224,7 @@ def _rivals(dataset: ExampleSet) -> tuple[TimingModel, ...]:
         found: list[TimingModel] = []
         for model in asked:
             if len(found) < _MOST_RIVALS and model.path.stem not in {other.path.stem for other in found}:
-                with contextlib.suppress(ModelError):  # one that this version cannot use
+                with contextlib.suppress(ModelError):  # a model that this version cannot use
                     found.append(artifact.load(model.path))
         return tuple(found)
     return ()

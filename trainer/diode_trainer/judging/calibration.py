@@ -59,7 +59,7 @@ class Case:
     measured: NDArray[np.float64]
     """(f,) log ratio to the fastest measured config."""
     is_odd: bool = False
-    """True if the rows of an operand are not whole 16 bytes."""
+    """True if the rows of an operand are not a multiple of 16 bytes."""
 
     def outlook(self, calibration: Calibration) -> Outlook:
         """Return the distribution of the times under a calibration."""

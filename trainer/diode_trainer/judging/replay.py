@@ -50,7 +50,7 @@ class Replayed:
     p_within_2pct: float | None
     """Predicted probability that the fastest prediction is within 2% of the best; None without a calibration."""
     is_odd: bool
-    """True if the rows of an operand are not whole 16 bytes."""
+    """True if the rows of an operand are not a multiple of 16 bytes."""
     length: int
     """Number of distinct kernels that were measured."""
     device: str
@@ -166,7 +166,7 @@ def _replay_on(
     card = model.card
     calibration, is_near = card.calibration_on(hardware), card.domain.standing(hardware).is_near
     if is_near and policy.mode is Mode.ZERO:
-        return ()  # the hook asks no model that may not benchmark
+        return ()  # the hook asks near models only if it may benchmark
     asked = [
         example
         for example in dataset

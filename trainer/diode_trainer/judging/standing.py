@@ -46,7 +46,7 @@ class Standing:
         found = {}
         for rival in rivals:
             regrets = self.baselines.regrets.get(label(rival))
-            if regrets is not None and rival.trained_on:  # else nobody knows what it has learned from
+            if regrets is not None and rival.trained_on:  # else its training data is unknown
                 common = np.isfinite(regrets[:, 0])
                 found[rival.sha256] = {
                     "name": rival.path.stem,

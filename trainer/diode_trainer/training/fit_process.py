@@ -32,7 +32,7 @@ class FitProcesses:
         try:
             with Child("diode_trainer.training.fit_process:serve") as child:
                 self._running.add(child)
-                if self.are_ended:  # before it was among those that were killed
+                if self.are_ended:  # ended before this process was in the list
                     raise CancelledError
                 try:
                     fitted: tuple[Fit, float] = child.call(task, lambda epoch: on_epoch(*epoch))

@@ -79,7 +79,7 @@ def run_fits(
         try:
             # In the order of completion, so that a failure is noticed while other fits run.
             for done in as_completed(fits):
-                if not isinstance(done.exception(), CancelledError):  # else another failed, which ended this one
+                if not isinstance(done.exception(), CancelledError):  # a canceled fit ended because another failed
                     on_fit(fits[done], *done.result())
         except BaseException:
             processes.end()

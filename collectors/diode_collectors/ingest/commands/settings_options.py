@@ -52,7 +52,7 @@ class SettingsOptions:
     def note_file(self, database: str | None = None) -> None:
         """Name the settings file on stderr, and ``database`` if other commands would use another one."""
         file = settings_file(self.config)
-        if file is None or str(file) == os.devnull:  # the empty file is how to do without one
+        if file is None or str(file) == os.devnull:  # /dev/null stands for no settings file
             return
         differs = database is not None and not _is_everybodys(database)
         print_note(f"settings from {file}{f'; the database is {redact(str(database))}' if differs else ''}")
@@ -82,7 +82,7 @@ def _option(setting: Setting) -> Any:
         help=setting.text,
         show_default=setting.default,
         callback=_check(setting),
-        readable=False,  # not checked here: a folder that cannot be read must not stop what is done with the others
+        readable=False,  # Typer must not refuse an unreadable folder: work on the others goes on
     )
     return Annotated[kind | None, how]
 

@@ -58,7 +58,7 @@ class Metrics(Observer):
     """Counts events. ``registry`` also holds the metrics that are looked up at each scrape."""
 
     def __init__(self, health: Health, clock: Callable[[], float] = time.monotonic) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call] # they are times of day, and the counters need none
+        disable_created_metrics()  # type: ignore[no-untyped-call] # the counters need no times of creation
         self.registry = CollectorRegistry()
         self._clock = clock
         self._reached: dict[Path, _Reached] = {}
@@ -130,7 +130,7 @@ class Metrics(Observer):
                 self._rows.labels(spool, table)
             for counted in (self._duplicates, self._segments, self._torn, self._trimmed, self._batch):
                 counted.labels(spool)
-            for reason in Reason:  # else an alert that asks for an increase would miss the first of a reason
+            for reason in Reason:  # else an alert on an increase would miss the first rejection for a reason
                 self._rejected.labels(spool, reason.value)
             for part in ("database", "spool"):
                 self._failures.labels(spool, part)

@@ -32,7 +32,7 @@ _REQUEST_S = 10.0
 """Seconds that a client may take for its whole request, and again for taking its answer."""
 _MOST_AT_ONCE = 16
 _MOST_SCRAPES = 2
-"""Limit on simultaneous answers of ``/metrics``, which look at disks that may hang: ``/healthz`` must not hang."""
+"""Limit on simultaneous answers of ``/metrics``, which look at disks. If a disk hangs, ``/healthz`` still answers."""
 
 
 class StatusServer(Observer):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _EXAMPLE = "Example: diode-collect --family llama3-8b --dtype bf16,fp16 --search-space SAMPLE:72 --dry-run"
 _VALIDATION_SHAPES = 30
 _CPU_FLOPS = 4e9
-"""Limit of drawn problems on a CPU, for which such a problem takes a fraction of a second."""
+"""Limit of drawn problems on a CPU, which computes such a problem in a fraction of a second."""
 
 AgainstOption = Annotated[
     list[str] | None,
@@ -199,7 +199,7 @@ def _devices_and_problems(
     index, count = parse_shard(options.shard) if options.shard is not None else shard_of_environment(os.environ)
     names = parse_devices(options.device) if options.device is not None else None
     request = options.request()
-    problems = select_problems(request, excluded=excluded)  # before devices are asked for, which takes seconds
+    problems = select_problems(request, excluded=excluded)  # first, because finding the devices takes seconds
     devices = found = find_devices(names) if options.hardware is None else (_device_elsewhere(options.hardware),)
     if names is None:
         devices = devices_of_rank(found, os.environ)
@@ -242,7 +242,7 @@ def _spool(context: typer.Context, options: SweepOptions) -> Path:
 def _done(options: SweepOptions, spool: Path) -> set[DoneKey]:
     from diode_collectors.sweep.already import measured_in_spool, measured_in_warehouse
 
-    done = measured_in_spool(spool)  # first: what is ingested meanwhile moves to the warehouse
+    done = measured_in_spool(spool)  # first, because ingesting moves records to the warehouse
     return done | measured_in_warehouse(options.database) if options.database else done
 
 

@@ -28,7 +28,7 @@ class DeviceLock:
         Args:
             folder: Folder of the lock's file.
             name: Name of the device.
-            core: Core to move to while locked; None stays.
+            core: Core to move to while locked; None to stay.
         """
         self._path = folder / f"diode-sweep-{name}.lock"
         self._core = core
@@ -66,13 +66,13 @@ class DeviceLock:
 
 
 def _open_shared(path: Path) -> int:
-    """Open the lock's file, which another user may have made: to lock it, reading it is enough, but not on NFS."""
+    """Open the lock's file, which another user may have made. Read access suffices to lock it, except on NFS."""
     try:
         with contextlib.suppress(PermissionError):
-            return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not make it wait
+            return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)  # does not wait at a pipe
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FOR_ALL)
-        with contextlib.suppress(PermissionError):  # another user was quicker
+        with contextlib.suppress(PermissionError):  # another user made the file meanwhile
             os.fchmod(fd, _FOR_ALL)  # whatever the umask
         return fd

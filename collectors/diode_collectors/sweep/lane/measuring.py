@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 LAUNCH_NOT_HIDDEN = "launch_not_hidden"
 """Flag of a measurement with a launch that came later than the sleep that should hide it."""
 FINALS = "finals"
-"""Key of a measurement's ``extra`` for the certainty of the order of its fastest choices, as in ``Finals``."""
+"""Key of a measurement's ``extra`` for the result of the finals, as in ``Finals``."""
 SHARED = "shared_kernels"
 """Key of a measurement's ``extra`` for Triton kernels with sizes as arguments, which other problems share."""
 _SAMPLE_EVERY = 50
@@ -99,7 +99,7 @@ class MeasuringOptions:
     guide: Guide | None = None
     """Kernels that a guided search space begins with."""
     share_kernels: bool = False
-    """Time problems by kernels of others of their kind."""
+    """Time problems with kernels that all problems of a kind share."""
 
 
 @dataclass
@@ -180,7 +180,7 @@ class Measuring:
         try:
             if not self._options.space.is_vendor:
                 check_indexing(problem, self._options.device)
-            check_memory(problem, self._options.device, self._options.contexts)  # it may wait, so it comes last
+            check_memory(problem, self._options.device, self._options.contexts)  # last, because it may wait
             error = self._compile(problem)
             lost = _cause(error, DeviceLostError)
             if lost is not None:
@@ -218,8 +218,8 @@ class Measuring:
         from torch._inductor.utils import fresh_cache
 
         a, b, bias = self._inputs(problem)
-        # With oneDNN, ATen is as fast in fp32, which other libraries compute; in any other dtype it is so slow without
-        # that its times would mean nothing.
+        # In fp32 ATen is as fast without oneDNN. In any other dtype it is so slow without oneDNN that its times would
+        # mean nothing.
         keep_onednn = problem.dtype != "float32" and torch.backends.mkldnn.enabled
         with fresh_cache(), self._sharing(), torch.no_grad(), torch.backends.mkldnn.flags(enabled=keep_onednn):
             compiled: Any = torch.compile(product(problem.op, b, bias), options=self._compile_options())
@@ -230,7 +230,7 @@ class Measuring:
         return None
 
     def _compile_options(self) -> dict[str, Any]:
-        """Return the options of the mode, but for coordinate descent: it turns a product with a vector into a sum."""
+        """Return the options of the mode without coordinate descent, which turns a product with a vector into a sum."""
         from torch._inductor import list_mode_options
 
         return {**list_mode_options(self._options.mode), "coordinate_descent_tuning": False}

@@ -55,7 +55,7 @@ def _wait_for(needed: int, device: str) -> int:
     """Wait a while for ``needed`` free bytes, and return the number of free bytes."""
     import torch
 
-    torch.cuda.empty_cache()  # what this lane keeps is in its own way
+    torch.cuda.empty_cache()  # this lane's own cache takes memory too
     give_up_at = time.monotonic() + _PATIENCE_S
     while (free := _free_bytes(device)) < needed and time.monotonic() < give_up_at:
         time.sleep(_POLL_S)

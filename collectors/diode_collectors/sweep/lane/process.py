@@ -103,7 +103,7 @@ class Lane:
         with self._measuring() as measuring:
             if self._settings.device != "cpu":
                 _warm_up(measuring)
-                # What torch holds by now it keeps; going through it took 0.25 s of each problem (H200).
+                # Collections need not visit the objects that torch keeps for good, which takes a good part of a second.
                 gc.collect()
                 gc.freeze()
             self._say_ready()
@@ -116,29 +116,29 @@ class Lane:
         self._writer.close()
 
     def leave(self) -> None:
-        """End this process and all that it started; what is spooled is safe and sealed, and nothing more will be.
+        """End this process and all that it started. Spooled records are safe and sealed; no more are added.
 
         To be called when the sweep is gone: then nothing else removes this process's files.
         """
-        self._at_the_spool.acquire()  # never released: what is measured without its files is not to be recorded
+        self._at_the_spool.acquire()  # never released: a measurement without its files must not be recorded
         with contextlib.suppress(SpoolError):
             self._writer.close()
         folder = Path(self._settings.folder)
-        # In another process, after this one: what is compiling now would leave files in it.
+        # Another process removes the folder after this one, since running compiles still leave files there.
         with contextlib.suppress(OSError):
-            subprocess.Popen(  # noqa: S603 - nothing of it is from outside
+            subprocess.Popen(  # noqa: S603 - our own script and folders
                 ["/bin/sh", "-c", _REMOVE, folder, folder.parent, KERNELS],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        if os.getpgrp() == os.getpid():  # so are its compilers and compile workers
+        if os.getpgrp() == os.getpid():  # the group has its compilers and compile workers too
             os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
     def _shared_kernels(self) -> Path | None:
-        """Return where shared kernels are to be; None without, or if this version of torch makes none that can be."""
+        """Return the folder of shared kernels; None if there is none, or if kernels of this torch cannot be shared."""
         if self._settings.kernels is None:
             return None
         import torch
@@ -226,9 +226,9 @@ class Lane:
             try:
                 self._writer.append(measurement)
             except SpoolFullError as error:
-                if isinstance(error.__cause__, OSError):  # the disk, which ingesting may not empty
+                if isinstance(error.__cause__, OSError):  # the disk is full, and ingesting may not empty it
                     raise
-                self._writer.seal()  # what is not sealed cannot be ingested
+                self._writer.seal()  # only sealed records can be ingested
                 self._since_seal = 0
                 return False
             self._since_seal += 1
@@ -287,7 +287,7 @@ def _warm_up(measuring: Measuring) -> None:
 
 
 def _start_compile_workers(count: int) -> None:
-    """Let the first problem compile as fast as the others; one is this process itself."""
+    """Start the compile workers now, so that the first problem compiles as fast as the others."""
     import torch._inductor.config as inductor_config
     from torch._inductor.async_compile import AsyncCompile
 
@@ -305,7 +305,7 @@ def _resident_bytes() -> int:
 
 def serve(parent: Parent, kind: type[Lane] = Lane) -> None:
     """Serve as a lane of ``kind``."""
-    # Both are for the sweep to deal with; a handler of our own is not inherited by what we start.
+    # The sweep handles both signals. A handler of our own, unlike ignoring, is not inherited by our processes.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     use_torchs_assembler()

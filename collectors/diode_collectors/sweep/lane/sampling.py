@@ -99,7 +99,7 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
             found += listed
         if self.excluded:
             found = [ktc for ktc in found if config_of_ktc(ktc) not in self.excluded]
-        is_alone = self._space.is_vendor and len(found) == 1  # of one choice Inductor makes no benchmark
+        is_alone = self._space.is_vendor and len(found) == 1  # Inductor benchmarks no single choice
         return found * 2 if is_alone else found
 
     def _default(self, kernel_inputs: Any, template: Any, op_name: str, overrides: dict[str, Any]) -> list[Any]:
@@ -133,7 +133,7 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
 
 
 def _chooser(own: bytes, shared: bytes | None) -> Chooser:
-    """Return a function that draws a template's choices by ``own``, from the few that ``shared`` draws if given."""
+    """Return a function that draws a template's choices by ``own``; with ``shared``, from the few that it draws."""
     draw = random.Random(own).sample  # noqa: S311 - no secret
     if shared is None:
         return draw
@@ -165,8 +165,8 @@ def filled_up(
 ) -> list[Any]:
     """Return ``chosen`` followed by drawn others of ``listed``, ``size`` in all if there are enough.
 
-    Of configs that compile to the same kernel one may be drawn, and ``key`` draws its number of stages too. So a model
-    sees that the number does not matter.
+    One of the configs that compile to the same kernel may be drawn. ``key`` also draws its number of stages, so that a
+    model sees that the number does not matter.
     """
     known = {kernel(config_of_ktc(ktc)) for ktc in chosen}
     others: defaultdict[KernelConfig, list[Any]] = defaultdict(list)

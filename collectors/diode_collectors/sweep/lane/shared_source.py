@@ -190,7 +190,7 @@ class _Sizes(ast.NodeTransformer):
         size = self.free[name]
         self.values[name] = size.value // size.told
         argument = name + _SUFFIX
-        if name == "K":  # bounds the indices that are products with it
+        if name == "K":  # the mask bounds the indices that are products with K
             argument = f"({argument} & {2**size.bits // size.told - 1})"
         return _expression(f"{size.told} * {argument}" if size.told > 1 else argument)
 
@@ -207,7 +207,7 @@ class _Sizes(ast.NodeTransformer):
         if is_inner:
             self._name_strides(node.body)
         for index, following in zip(node.body, node.body[1:], strict=False):
-            # A column-major operand's index is not read, but for its shape.
+            # Only the shape of a column-major operand's index is read.
             if isinstance(index, ast.Assign) and f"{ast.unparse(index.targets[0])}.shape" in ast.unparse(following):
                 index.value = _expression("idx_n + idx_m")
         node.body = self.of(node.body)
@@ -246,7 +246,7 @@ class _Sizes(ast.NodeTransformer):
         x, name, size = ast.unparse(node.left), node.right.id, self.free[node.right.id]
         if size.reaches_twice:
             return _expression(f"tl.where({x} < {name}, {x}, {x} - {name}) & {2**size.bits - 1}")
-        return _expression(f"{x} & ({name} - 1) & {size.block - 1}")  # a power of two
+        return _expression(f"{x} & ({name} - 1) & {size.block - 1}")  # the size is a power of two
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Keep the numbers of a range, which are those of a block."""

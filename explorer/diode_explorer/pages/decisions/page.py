@@ -150,7 +150,7 @@ def _curves(filters: Mapping[str, Value]) -> Picture:
 
 
 def _curves_spec(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    # The last of equal losses has the share.
+    # Of equal losses, the last gives the share.
     shares = {(row["ranking"], row["loss_pct"]): row["share_pct"] for row in rows}
     return regret_ecdf([CurvePoint(*of, share) for of, share in shares.items()])
 
@@ -324,7 +324,7 @@ DECISIONS = Page(
             "dtype",
             options=_options("CASE WHEN asks_for_tf32(p.dtype, p.scalars) THEN 'tf32' ELSE p.dtype END"),
         ),
-        Parameter("machine", "machine", options=_options(f"coalesce(d.host, '{questions.NOT_SAID}')")),
+        Parameter("machine", "machine", options=_options(f"coalesce(d.host, '{questions.UNKNOWN}')")),
     ),
     _parts,
 )

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from diode_trainer.report.questions import Value
 
-NOT_SAID = cases.NOT_SAID
-_HOST = f"coalesce(host, '{NOT_SAID}')"
+UNKNOWN = cases.UNKNOWN
+_HOST = f"coalesce(host, '{UNKNOWN}')"
 _OF_DECISIONS = {
     "device": "hardware",
     "op": "op",

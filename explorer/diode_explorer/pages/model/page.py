@@ -170,14 +170,14 @@ def _card_facts(asked: Asked, model: KnownModel) -> Facts:
     measured = [str(data[name])[:_DAY] for name in ("measured_from", "measured_to") if data.get(name)]
     facts = [
         Fact("devices", pairs.get("hardware", "any device"), ", ".join((*card.ops, *card.dtypes))),
-        Fact("learned from", ", ".join(counts) or "not said", " to ".join(measured)),
+        Fact("learned from", ", ".join(counts) or "unknown", " to ".join(measured)),
         Fact(
             "regret@1, held out",
             "-" if held_out is None else f"{held_out:.4f}",
             pairs.get("evaluated", "not evaluated"),
         ),
         Fact("type", pairs["type"], pairs.get("network", "")),
-        Fact("made", card.created_at[:_DAY] or "not said", f"torch {card.torch}" if card.torch else ""),
+        Fact("made", card.created_at[:_DAY] or "unknown", f"torch {card.torch}" if card.torch else ""),
         Fact("purpose", card.purpose, f"SHA-256 {card.sha256}"),
     ]
     address = asked.address("model", {"model": model.name}) if "other" in asked.filters else None

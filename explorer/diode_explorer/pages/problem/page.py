@@ -58,7 +58,7 @@ WITH runs AS (
     JOIN bounds AS b ON b.hardware_id = m.hardware_id AND b.problem_id = m.problem_id
     WHERE p.key = unhex($problem) AND e.key = unhex($environment)
         AND h.name = $device AND h.arch = $arch AND h.multiprocessors = $multiprocessors
-        AND coalesce(m.regime, '(not said)') = $regime
+        AND coalesce(m.regime, '(unknown)') = $regime
         AND NOT m.is_replay AND m.flags IS NULL AND m.superseded_by IS NULL
         AND t.outcome = 'ok' AND NOT t.is_estimate
         AND is_plausible(t.runtime_us, t.p10_us, t.p90_us, b.least_us)

@@ -81,6 +81,6 @@ def _behind(train: Sequence[Examples], *, vendor: bool) -> tuple[Floats, list[Co
     place = {key: number for number, key in enumerate(candidates)}
     behind = np.full((len(timed), len(candidates)), np.inf)
     for row, logs_of in zip(behind, timed, strict=True):
-        there = [key for key in logs_of if key in place]  # a few dozen of hundreds
+        there = [key for key in logs_of if key in place]  # few of the candidates
         row[[place[key] for key in there]] = [logs_of[key] for key in there]
     return behind, candidates

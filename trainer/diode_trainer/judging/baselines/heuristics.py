@@ -55,7 +55,7 @@ def nv_matmul_heuristics(
     Raises:
         LeftOutError: the package is not installed, or does not work here.
     """
-    del vendor  # it lists Triton's kernels either way
+    del vendor  # the package lists only Triton kernels
     try:
         import nvMatmulHeuristics
     except ImportError:

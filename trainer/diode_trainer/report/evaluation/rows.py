@@ -222,7 +222,7 @@ def curve_points(regrets: Mapping[str, Floats]) -> list[CurvePoint]:
     points = []
     for name, regret in regrets.items():
         ordered = np.sort(regret)
-        # The last of equal losses has the share. A sample of many distinct losses is enough.
+        # Of equal losses, the last gives the share. Of many distinct losses, a sample is enough.
         last = np.flatnonzero(np.append(np.diff(ordered) > 0, True))
         kept = last[np.unique(np.linspace(0, len(last) - 1, _CURVE_POINTS).astype(int))]
         points += [CurvePoint(name, _loss_pct(ordered[i]), _short(100 * (i + 1) / len(ordered))) for i in kept.tolist()]
