@@ -44,8 +44,8 @@ from torch._inductor.utils import fresh_cache  # noqa: E402
 from torch._inductor.virtualized import V  # noqa: E402
 
 from diode_collectors.inductor.adapter import config_of_choice  # noqa: E402
-from diode_collectors.inductor.graphs import OperandSets, Rotation  # noqa: E402
-from diode_collectors.inductor.running import captured  # noqa: E402
+from diode_collectors.inductor.graphs import OperandSets  # noqa: E402
+from diode_collectors.inductor.running import captured, rotation_of  # noqa: E402
 from diode_collectors.inductor.timer import GpuTimer  # noqa: E402
 from diode_collectors.problems.shapesets import read_shapeset  # noqa: E402
 from diode_collectors.sweep.lane.benchmark import Candidate, time_all  # noqa: E402
@@ -153,14 +153,10 @@ def _candidate(kind: Any, choice: Any, tensors: Any, sets: OperandSets) -> Candi
     is_vendor = bool(kind._is_extern(choice))  # noqa: SLF001 - how Inductor itself marks it
     inputs, output = tensors.get_benchmark_tensors(is_vendor).unpack()
 
-    def launch_over(number: int) -> Callable[[], object]:
-        *own, out = sets.of(number, [*inputs, output])
-        return captured(choice, lambda: choice.benchmark(*own, out=out))
-
     def prepare() -> Callable[[], object]:
         return captured(choice, lambda: kind.benchmark_choice(choice, tensors))
 
-    return Candidate(choice.name, is_vendor, prepare, rotation=Rotation(sets, launch_over))
+    return Candidate(choice.name, is_vendor, prepare, rotation=rotation_of(choice, [*inputs, output], sets))
 
 
 def _predicted_us(choice: Any) -> float | None:

@@ -101,7 +101,7 @@ def agrees(found: KernelConfig, wanted: KernelConfig) -> bool:
 def plain_scalar(value: Scalar) -> Scalar:
     """Return whole floats as ints, so that ``alpha=1.0`` and ``alpha=1`` are one problem.
 
-    Those beyond 64 bits, which neither a record nor a database holds as an int, stay floats.
+    Whole floats beyond 64 bits stay floats, since neither a record nor a database holds them as ints.
     """
     if isinstance(value, float) and value.is_integer() and abs(value) <= checks.INT64:
         return int(value)

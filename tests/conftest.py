@@ -11,6 +11,7 @@ import shutil
 import signal
 import tempfile
 import time
+from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,7 +36,7 @@ _DATABASE_NUMBERS = itertools.count(1)
 _BEGAN_AT = time.monotonic()
 
 # A test on a busy machine has no deadline; `make test-long` asks for the other profile.
-settings.register_profile("quick", max_examples=25, deadline=None)
+settings.register_profile("quick", max_examples=10, deadline=None)
 settings.register_profile("long", max_examples=400, deadline=None)
 settings.load_profile("quick")
 
@@ -58,16 +59,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--for-seconds", type=float, help="shuffle by the date, and skip what has not begun by then")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let each day run other campaigns where not all have the time; every worker has the same order."""
+    """Leave the examples beyond a test's ``quick(N)`` to the campaigns.
+
+    Let each day run other campaigns where not all have the time; every worker has the same order.
+    """
+    examples: Counter[str] = Counter()
+    for item in items:
+        if quick := item.get_closest_marker("quick"):
+            test = item.nodeid.partition("[")[0]
+            examples[test] += 1
+            if examples[test] > quick.args[0]:
+                item.add_marker("long")
     if config.getoption("--for-seconds"):
         random.Random(datetime.now(UTC).date().toordinal()).shuffle(items)  # noqa: S311 - no secret
 
 
 def pytest_collection_finish() -> None:
-    """Keep the garbage collector from walking a million objects that live as long as the tests."""
+    """Keep the garbage collector, a tenth of the time, from walking objects that live as long as the tests."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_sessionfinish() -> None:

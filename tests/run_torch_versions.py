@@ -50,7 +50,7 @@ TESTS = (
     "collectors/sweep/test_sweep_measuring.py",
     "integration",
 )
-MARKERS = "long: a campaign\nxdist_group: not beside others\ngpu: needs one"
+MARKERS = "long: a campaign\nquick: N examples\nxdist_group: not beside others\ngpu: needs one"
 COUNTED = ("passed", "failed", "skipped")
 
 
@@ -114,7 +114,7 @@ def run_tests(python: Path, files: tuple[str, ...] | list[str]) -> Result:
     print(f"== torch {torch}, triton {triton}, Python {version}", flush=True)
     # Not our pytest settings, which name plug-ins that are not there.
     pytest = ["-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "-c", os.devnull]
-    pytest += ["-o", f"markers={MARKERS}", "-m", "not gpu and not long"]
+    pytest += ["-o", f"markers={MARKERS}", "-m", "not gpu"]
     tests = [f"tests/{name}" for name in files]
     environment = {
         **os.environ,

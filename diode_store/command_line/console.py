@@ -262,7 +262,7 @@ def print_rows(
     Args:
         columns: the columns' names, the most important first: on a narrow terminal the last ones are left out.
         rows: one sequence per row, as long as ``columns``.
-        as_json: print a list of objects, one a row.
+        as_json: print a list of objects, one per row.
         title: the line above the table on a terminal.
     """
     if as_json:

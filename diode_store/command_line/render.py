@@ -19,7 +19,7 @@ _GAP = "  "
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
-def cell_text(value: object) -> str:  # noqa: PLR0911 - one line a type reads best
+def cell_text(value: object) -> str:  # noqa: PLR0911 - one line per type reads best
     """Return ``value`` as one line of printable text; four significant digits for a float, ``-`` for None."""
     if value is None:
         return "-"

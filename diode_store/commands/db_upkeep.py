@@ -55,7 +55,7 @@ def span_of(text: str) -> timedelta:
     if match is None:
         raise typer.BadParameter(f"{text!r} is not a duration; write 12h, 180d, 26w or 1y")
     hours = int(match["number"][:_MOST_DIGITS]) * _HOURS[match["unit"]]
-    # The first of so many digits already exceed the limit.
+    # The first digits of a longer number already exceed the limit.
     if hours > _MOST_YEARS * _HOURS["y"]:
         raise typer.BadParameter(f"{text!r} is too long; give at most {_MOST_YEARS}y")
     return timedelta(hours=hours)
@@ -80,7 +80,7 @@ _KeepOption = Annotated[
 ]
 
 
-def prune(  # noqa: PLR0913 - one a option
+def prune(  # noqa: PLR0913 - one per option
     database: DatabaseOption,
     *,
     decisions: Annotated[

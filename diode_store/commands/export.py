@@ -29,7 +29,7 @@ _STDOUT = Path("-")
 
 @app.command(epilog='Example: diode export --format jsonl --hardware "NVIDIA H200" -o h200.jsonl.gz')
 @takes_options(LookupTableOptions, "lookup_table")
-def export(  # noqa: PLR0913 - one parameter an option
+def export(  # noqa: PLR0913 - one parameter per option
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write; .gz compresses, - is stdout.")
     ],

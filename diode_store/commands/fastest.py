@@ -179,7 +179,7 @@ class _Wanted:
     epilog='Example: diode fastest --hardware "NVIDIA H200" --op mm --m 4096 --dtype bf16', no_args_is_help=False
 )
 @takes_options(_Wanted)
-def fastest(  # noqa: PLR0913 - one parameter an option
+def fastest(  # noqa: PLR0913 - one parameter per option
     database: DatabaseOption,
     *,
     hardware: HardwareOption = None,

@@ -57,7 +57,7 @@ _HardwareFileOption = Annotated[
 
 
 @app.command("import", epilog='Example: diode import --hardware "NVIDIA H200" --measured-at 2026-11-20 runs.jsonl.gz')
-def import_(  # noqa: PLR0913 - one parameter an option
+def import_(  # noqa: PLR0913 - one parameter per option
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Files; gzip is understood, - is stdin.")],
     database: DatabaseOption,
     *,

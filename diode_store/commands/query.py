@@ -56,7 +56,7 @@ MemoryLimitOption = Annotated[
 
 
 @app.command(epilog='Example: diode query "SELECT op, m, n, k, template, runtime_us FROM fastest_configs LIMIT 5"')
-def query(  # noqa: PLR0913 - one parameter an option
+def query(  # noqa: PLR0913 - one parameter per option
     sql: Annotated[
         str, typer.Argument(metavar="SQL", help=f"One SELECT; views: {', '.join(VIEWS)}. - reads it from stdin.")
     ],

@@ -83,7 +83,7 @@ def _wrong_columns(schema: pa.Schema) -> Iterator[str]:
             if not kind.holds(found):
                 yield f"column {name} must hold {kind.told}, not {found}"
         if len(schema.get_all_field_indices(name)) > 1:
-            yield f"column {name} is there twice"
+            yield f"column {name} occurs twice"
 
 
 def _measurements(batches: Iterable[pa.RecordBatch]) -> Iterator[Measurement | BadLine]:

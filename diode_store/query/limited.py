@@ -233,7 +233,7 @@ class _Worker:
         self.is_idle = True
 
     def open(self, lake: Lake, manifest: Manifest) -> None:
-        """Name the state of the lake that it answers from."""
+        """Tell the process which state of the lake to read."""
         self._child.send((lake, manifest, self._folder, self._limits.memory))
 
     def answers(self, request: object) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Times as databases and files return them, some without a zone, though all are written in UTC; and durations."""
+"""Read times from databases and files, which may lack a zone and are then in UTC; parse and show durations."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _UNITS = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 _WHOLE_SECONDS = 10
-"""Spans of at least this many seconds are shown without tenths."""
+"""Number of seconds from which a duration is shown without tenths."""
 _MANY = 10
-"""Spans of at least this many of a unit are shown without the next smaller one."""
+"""Number of a unit from which a duration is shown in that unit alone."""
 
 
 def with_zone(moment: datetime) -> datetime:

@@ -1,7 +1,7 @@
 """Insert many rows at once, by the fastest method of each database that respects existing rows.
 
-SQLite takes tuples by ``executemany``. PostgreSQL takes one statement with an array a column, which it unnests:
-ten times as fast as a statement a row. Both pass values in the drivers' own types, and store what SQLAlchemy would.
+SQLite takes tuples by ``executemany``. PostgreSQL takes one statement with an array per column, which it unnests:
+ten times as fast as a statement per row. Both pass values in the drivers' own types, and store what SQLAlchemy would.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def insert_tuples(
 def unnest(
     connection: sa.Connection, columns: Sequence[sa.Column[Any]], rows: Sequence[Mapping[str, Any]], key: str
 ) -> Unnested:
-    """Return rows for one PostgreSQL statement: an array a column; a value that all rows share is sent once."""
+    """Return rows for one PostgreSQL statement: an array per column; a value that all rows share is sent once."""
     selected, arrays, parameters = [], [], {}
     for column in columns:
         name, values = column.name, bound(connection, column, rows)

@@ -8,7 +8,7 @@ Only this package knows the wire format. Layout of a measurement, version 2::
      "source": "import", ...}
 
 Timings point into the table of configs. Each config is msgpack inside a bin, so that a reader decodes equal bytes once.
-Timings hold one array a column, which decodes faster than one array a timing. A single value instead of an array
+Timings hold one array per column, which decodes faster than one per timing. A single value instead of an array
 applies to every row, and null for ``config`` counts up from 0. Absent optional fields are left out.
 
 Records keep unknown values in ``extra``, as JSON. Unknown keys of a map go to the ``extra`` of its record. Unknown keys

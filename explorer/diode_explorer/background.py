@@ -122,7 +122,7 @@ class Background:
             self._kept[kept.task] = kept
             if kept.is_due(task) and not self._has_ended:
                 if self._waiting.qsize() >= _MOST_WAITING:
-                    return Progress(kept.progress.result, error="too much else is being worked out; look again later")
+                    return Progress(kept.progress.result, error="too many tasks are waiting; look again later")
                 kept.task = task
                 kept.progress = Progress(kept.progress.result, is_under_way=True)
                 self._waiting.put(kept)
@@ -148,7 +148,7 @@ class Background:
             kept = self._waiting.get()
             try:
                 progress = Progress(self._worked_out(kept))
-            except Exception as error:  # noqa: BLE001 - the next task is to be worked out all the same
+            except Exception as error:  # noqa: BLE001 - a failed task must not stop the next ones
                 if not self._has_ended:
                     log.warning("%s: %s", kept.task, first_line(error))
                 progress = Progress(kept.progress.result, error=first_line(error))
@@ -158,7 +158,7 @@ class Background:
     def _worked_out(self, kept: _Kept) -> Any:
         with self._lock:
             if self._has_ended:
-                raise DiodeError("nothing is worked out any more")
+                raise DiodeError("the server is shutting down")
             self._child = Child("diode_explorer.background:serve")
         with self._child as child:
 
@@ -168,7 +168,7 @@ class Background:
             try:
                 return child.call((kept.task, self._database), heard, self._limit_s)
             except ChildError as error:
-                raise DiodeError(f"the process that works it out {error}") from None
+                raise DiodeError(f"the process of this task {error}") from None
 
 
 def serve(parent: Parent) -> None:

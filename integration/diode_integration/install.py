@@ -59,7 +59,7 @@ def install(choices: DiodeInductorChoices) -> Installation:
     Raises:
         DiodeError: this torch takes no process-wide handler.
     """
-    global _installation  # noqa: PLW0603 - one handler a process is what this module is for
+    global _installation  # noqa: PLW0603 - this module keeps one handler per process
     problem = missing_capability()
     if problem is not None:
         raise DiodeError(problem)

@@ -153,7 +153,7 @@ def _install_with_inductor() -> None:
     """Install as soon as Inductor has been imported."""
     from diode_integration.inductor.after_import import ENTRANCES, AfterInductor
 
-    global _deferred  # noqa: PLW0603 - one installation a process
+    global _deferred  # noqa: PLW0603 - one installation per process
     if any(name in sys.modules for name in ENTRANCES):
         install()
     else:

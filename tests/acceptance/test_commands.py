@@ -53,6 +53,7 @@ def run(program: str, *arguments: str) -> Ended:
     return Ended(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
+@pytest.mark.quick(25)
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_help(command: tuple[str, ...]) -> None:
     """Every command explains itself and exits with 0."""

@@ -103,6 +103,7 @@ def test_every_command_with_the_option_is_here() -> None:
     assert found == set(COMMANDS)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_device(asked: Asked, command: str) -> None:
     """A name that nobody knows is one line that says what to do next, and exit status 1."""
@@ -114,6 +115,7 @@ def test_an_unknown_device(asked: Asked, command: str) -> None:
         assert "run `diode tune` on it, or `diode-collect`" in line
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("command", in_lanes(set(COMMANDS) - STRICT))
 def test_the_name_alone_decides(asked: Asked, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the devices that a name may mean it is the one that was measured, and it is named."""
@@ -128,6 +130,7 @@ def test_the_name_alone_decides(asked: Asked, command: str, monkeypatch: pytest.
 H100 = {"name": "NVIDIA H100 80GB HBM3", "arch": "sm_90", "multiprocessors": 132}
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("command", in_lanes(set(COMMANDS) - PLANS - MODELS - {"ingest pack"}))
 def test_two_devices_of_one_name(asked: Asked, command: str) -> None:
     """They are one line that lists both, and each can be named as it is listed."""

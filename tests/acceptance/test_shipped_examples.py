@@ -86,6 +86,7 @@ def test_the_announced_workflow(tmp_path: Path) -> None:
     assert load(tmp_path / "matmul_workflow" / "matmul_model.pt").card.ops == ("mm",)
 
 
+@pytest.mark.long
 def test_steps_of_the_workflow_can_be_left_out(trained_on_bundled: Path) -> None:
     """With the files of the others there, the last step alone is run."""
     skipped = {"SKIP_COLLECTION": "1", "SKIP_TRAINING": "1", "SKIP_VALIDATION": "1"}
@@ -131,6 +132,7 @@ def test_training_in_python(tmp_path: Path) -> None:
     assert load(tmp_path / "matmul_model.pt").card.training == {"epochs": 5, "seed": 42}
 
 
+@pytest.mark.long
 def test_too_few_problems_to_train_on(tmp_path: Path) -> None:
     """The example says so in one line, as the commands do."""
     finished = run(tmp_path, "train_and_evaluate.py", "--problems", "8")

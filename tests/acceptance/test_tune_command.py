@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from lanes import long, mostly_long
+from lanes import long
 
 PROGRAMS = Path(sys.executable).parent
 USE = """
@@ -183,28 +183,26 @@ def test_for_a_program(user: User, tmp_path: Path) -> None:
     assert json.loads(after.stdout)["model_selections"] == 1
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("options", "said"),
-    mostly_long(
-        [
-            (("--budget", "soon"), "--budget 'soon' is not a duration; write 90, 90s, 30m or 2h"),
-            (("--budget", "0"), "--budget 0 leaves no time to measure"),
-            (("--hardware", "h200"), "a GPU elsewhere cannot be measured; add --dry-run"),
-            (("--dtype", "int3"), "unknown dtype 'int3'"),
-            (("--device", "tpu"), "unknown device 'tpu'"),
-            (("--shape", "bogus"), "'bogus' is not a shape"),
-            (("--family", "nosuch"), "unknown family 'nosuch'"),
-            (("--shapeset", "missing.json"), "missing.json: cannot read the shape set"),
-            (
-                ("--from-script", "missing.py --steps 1"),
-                "--from-script 'missing.py --steps 1': no such file; name a Python",
-            ),
-            (("--from-script", __file__, "--dtype", "bf16"), "--from-script takes the dtypes of the program"),
-            (("--from-script", __file__, "--dry-run", "--hardware", "h200"), "--from-script compiles for this machine"),
-            (("--leave-out", "missing.txt"), "missing.txt: cannot read the shape set"),
-        ],
-        4,
-    ),
+    [
+        (("--budget", "soon"), "--budget 'soon' is not a duration; write 90, 90s, 30m or 2h"),
+        (("--budget", "0"), "--budget 0 leaves no time to measure"),
+        (("--hardware", "h200"), "a GPU elsewhere cannot be measured; add --dry-run"),
+        (("--dtype", "int3"), "unknown dtype 'int3'"),
+        (("--device", "tpu"), "unknown device 'tpu'"),
+        (("--shape", "bogus"), "'bogus' is not a shape"),
+        (("--family", "nosuch"), "unknown family 'nosuch'"),
+        (("--shapeset", "missing.json"), "missing.json: cannot read the shape set"),
+        (
+            ("--from-script", "missing.py --steps 1"),
+            "--from-script 'missing.py --steps 1': no such file; name a Python",
+        ),
+        (("--from-script", __file__, "--dtype", "bf16"), "--from-script takes the dtypes of the program"),
+        (("--from-script", __file__, "--dry-run", "--hardware", "h200"), "--from-script compiles for this machine"),
+        (("--leave-out", "missing.txt"), "missing.txt: cannot read the shape set"),
+    ],
 )
 def test_bad_usage(user: User, options: tuple[str, ...], said: str) -> None:
     """What cannot be understood is refused before anything is begun."""
@@ -212,6 +210,7 @@ def test_bad_usage(user: User, options: tuple[str, ...], said: str) -> None:
     assert (result.returncode, said in " ".join(result.stderr.split()), user.runs()) == (2, True, [])
 
 
+@pytest.mark.long
 def test_planning_for_a_gpu_elsewhere(user: User) -> None:
     """A dry run says how many problems a budget is enough for on a known GPU, with the cores of such a machine."""
     command = str(PROGRAMS / "diode"), "tune", "--dry-run", "--hardware", "h200", "--budget", "10m", "--json"

@@ -72,6 +72,7 @@ def test_the_page_has_its_tables() -> None:
     assert len(names()) > 60
 
 
+@pytest.mark.long
 def test_every_name_exists() -> None:
     """Each module, class, function and method on the right can be imported."""
     told = subprocess.run(

@@ -92,6 +92,7 @@ def test_wheel_holds_the_data(wheel: Path) -> None:
     assert wheel.stat().st_size < 40_000_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("folder", "some"), PAGES.items())
 def test_wheel_holds_the_pages(wheel: Path, folder: Path, some: set[str]) -> None:
     """Templates, styles, scripts and whose the scripts are; not what the scripts were made from, nor axe-core."""
@@ -113,6 +114,7 @@ def test_wheel_says_whose_it_is(wheel: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_sdist_holds_the_data(tmp_path: Path) -> None:
     """They are in the sdist too."""
     sdist = built("sdist", tmp_path)

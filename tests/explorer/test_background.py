@@ -83,7 +83,7 @@ def test_the_limit() -> None:
         while (progress := background.look(Endless())).is_under_way:
             shares.add(progress.share)
             time.sleep(0.02)
-    assert (progress.error, shares) == ("the process that works it out took more than 8 s", {0.0, 0.25})
+    assert (progress.error, shares) == ("the process of this task took more than 8 s", {0.0, 0.25})
 
 
 def test_an_old_result_stays_until_there_is_a_newer_one(
@@ -111,7 +111,7 @@ def test_no_more_than_can_wait(background: Background, monkeypatch: pytest.Monke
         time.sleep(0.02)
     asked = [background.look(Doubled(number)) for number in (1, 2, 3)]
     assert [each.is_under_way for each in asked] == [True, True, False]
-    assert asked[2].error == "too much else is being worked out; look again later"
+    assert asked[2].error == "too many tasks are waiting; look again later"
     assert background.look(Doubled(1)).is_under_way
 
 

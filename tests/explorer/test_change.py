@@ -146,6 +146,7 @@ def test_what_broke_first_and_what_broke_most(feed: Feed) -> None:
     assert [row["ratio"] for row in rows(parts(feed, CHANGE, verdict="faster")["most"])] == [0.5]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -171,6 +172,7 @@ def test_a_slice_alone_is_what_the_slice_said(feed: Feed, name: str, expected: l
     assert name in SLICES
 
 
+@pytest.mark.long
 def test_the_last_two_environments_are_compared(feed: Feed, database_url: str, timed: Timed) -> None:
     """Of the device that has most in common; others can be asked for, in any order."""
     with Store.open(database_url) as store:
@@ -263,6 +265,7 @@ def test_nothing_matches(feed: Feed) -> None:
     assert facts(page["sides"])["after"] == "torch 2.13.0"
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", SLICES)
 def test_a_picture_is_vega_lite(feed: Feed, name: str) -> None:
     """For every kind of slice, also with one problem and without a name."""

@@ -69,6 +69,7 @@ def command(feed: Feed, **filters: Any) -> list[str]:
     return shlex.split(part.command)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("hardware", [*KNOWN_DEVICES, Hardware("nvidia", "Unknown", "sm_999", 7)], ids=lambda h: h.name)
 def test_the_roofline_is_that_of_the_features(hardware: Hardware) -> None:
     """In SQL as in Python, for every dtype, also one that nobody knows, and for sizes beyond any integer."""
@@ -248,6 +249,7 @@ def test_an_empty_warehouse(database_url: str) -> None:
     assert "Nothing is measured yet." in str(only.part)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("shows", SHOWN)
 def test_a_picture_is_vega_lite(feed: Feed, shows: str) -> None:
     """Whatever its colours say; they are of the theme."""

@@ -170,6 +170,7 @@ def test_why_no_model_decided(database: str) -> None:
     assert [(row["failure"], row["decisions"]) for row in rows(found, "failures")] == [("CompilationError: no room", 1)]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("filters", "decisions", "measured_picks"),
     [

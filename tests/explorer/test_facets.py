@@ -42,6 +42,7 @@ def feed(database_url: str) -> Iterator[Feed]:
         yield feed
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("name", "filters", "there"),
     [
@@ -63,6 +64,7 @@ def test_what_was_measured_together(feed: Feed, name: str, filters: dict[str, st
     assert [row[0] for row in answer.rows] == there
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("page", ["coverage", "model", "problem"])
 def test_whatever_is_offered_can_be_chosen(feed: Feed, database_url: str, page: str) -> None:
     """A page shows something with each case that it offers, also where another device is the usual one."""

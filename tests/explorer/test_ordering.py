@@ -100,6 +100,7 @@ def test_of_a_query(site: Site, order: str, machines: list[str]) -> None:
     assert "row_number() OVER () AS given_place" in page
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("order", "said"),
     [

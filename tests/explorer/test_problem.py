@@ -138,6 +138,7 @@ def test_nothing_is_loaded_where_nothing_may_take_long(database_url: str) -> Non
     assert (said(found), notes(found)) == ({}, [])
 
 
+@pytest.mark.long
 def test_which_model_is_asked(database_url: str, background: Background, tmp_path: Path) -> None:
     """The one that is chosen, none, or that of the device; one that is only near to the device says so."""
     write(database_url, samples.H100_PCIE)

@@ -80,6 +80,7 @@ def children_of(pid: int) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_a_page_needs_nothing_but_itself(warehouse: str, tmp_path: Path) -> None:
     """No script, no address of another host; every link leads to a file that is there; names are text."""
     run(warehouse, tmp_path / "out")
@@ -93,6 +94,7 @@ def test_a_page_needs_nothing_but_itself(warehouse: str, tmp_path: Path) -> None
     assert any(name.startswith("problem-") for name in pages)
 
 
+@pytest.mark.long
 def test_problems_are_those_that_are_linked(warehouse: str, tmp_path: Path) -> None:
     """As many as are asked for; a picture is there for light and for dark."""
     run(warehouse, tmp_path / "out", "--problems", "1")
@@ -106,6 +108,7 @@ def test_problems_are_those_that_are_linked(warehouse: str, tmp_path: Path) -> N
     assert pictures[0][0] != pictures[0][1]
 
 
+@pytest.mark.long
 def test_a_page_that_is_asked_for(warehouse: str, tmp_path: Path) -> None:
     """By its address on the site."""
     result = run(warehouse, tmp_path / "out", "--problems", "0", "--page", "/problem?m=512&k=512", "--json")

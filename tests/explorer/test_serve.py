@@ -206,6 +206,7 @@ def test_a_token(database_url: str, tmp_path: Path) -> None:
         ended(site, signal.SIGTERM)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -233,6 +234,7 @@ def test_what_cannot_be_served(
     assert said in told
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_server_says_that_it_stopped(database_url: str, number: int) -> None:
     """In one line, whether Ctrl-C or an operator ends it."""

@@ -61,6 +61,7 @@ def test_values_are_quoted(feed: Feed) -> None:
     assert [tuple(row.values()) for row in rows(parts(feed, SQL, q=narrower)["rows"])] == [("it's",)]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("sql", "said"),
     [

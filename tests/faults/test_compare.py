@@ -57,6 +57,7 @@ def is_noticed(path: Path, change: str) -> bool:
     return False
 
 
+@pytest.mark.quick(20)
 @pytest.mark.parametrize(("table", "column"), COLUMNS, ids=str)
 def test_a_wrong_value_in_any_column_is_noticed(filled: Path, tmp_path: Path, table: str, column: str) -> None:
     """The comparison is not one that always passes: each column of each table counts."""

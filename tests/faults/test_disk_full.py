@@ -62,6 +62,7 @@ def test_a_full_spool_disk(processes: ForkServer, small_disk: MakeDisk, database
     assert Spool(spool).status().quarantined == 0
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("size", [0, 1, 4096 - 20, 4095])
 def test_a_spool_without_one_free_byte(
     processes: ForkServer, small_disk: MakeDisk, database_url: str, size: int

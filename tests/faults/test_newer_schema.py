@@ -16,7 +16,6 @@ from producing import produce, produced
 from diode_collectors.spool.spool import SpoolWriter
 from diode_store.warehouse import schema
 from diode_store.warehouse.database import make_engine
-from lanes import mostly_long
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -70,7 +69,8 @@ def filled(spool: Path) -> Path:
     return spool
 
 
-@pytest.mark.parametrize("mode", mostly_long(["run", "--once", "--dry-run"], 1))
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("mode", ["run", "--once", "--dry-run"])
 def test_a_daemon_refuses_a_newer_schema(processes: ForkServer, filled: Path, newer_url: str, mode: str) -> None:
     """It ends with 1 and one line that names the remedy; the spool stays as it was, and goes in after the upgrade."""
     before = content(filled)
@@ -103,6 +103,7 @@ def lose_connections(url: str, request: pytest.FixtureRequest, folder: Path) -> 
     (folder / "copy.db").replace(path)
 
 
+@pytest.mark.quick(1)
 def test_a_running_daemon_whose_database_is_upgraded(
     processes: ForkServer, spool: Path, any_url: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -124,6 +125,7 @@ def test_a_running_daemon_whose_database_is_upgraded(
     assert assert_exactly_once(any_url, processes.acknowledged(), produced) == 42
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:2]))
 def test_every_command_refuses_a_newer_schema(
     command: tuple[str, ...],

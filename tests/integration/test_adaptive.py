@@ -95,6 +95,7 @@ class TwoKindsModel(MembersModel):
         return Prediction(runtime_us, np.arange(len(columns)), (np.log(runtime_us) + apart).astype(np.float32))
 
 
+@pytest.mark.quick(2)
 @each_op
 @each_path
 def test_top_k_leaves_what_goes_together(op: str, deferred: bool) -> None:  # noqa: FBT001 - a parameter of pytest's
@@ -143,6 +144,7 @@ def test_decision_says_how_sure_the_model_is() -> None:
     assert decision.reason == expected
 
 
+@pytest.mark.quick(1)
 @each_op
 def test_what_is_left_out_counts_for_how_sure_it_is(op: str) -> None:
     """However few candidates a mode leaves, its first choice is within 2% of the best of all as likely."""

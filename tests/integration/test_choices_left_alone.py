@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.quick(2)
 @each_op
 @each_path
 def test_broken_model_leaves_stock(op: str, deferred: bool, caplog: pytest.LogCaptureFixture) -> None:  # noqa: FBT001 - a parameter of pytest's
@@ -39,6 +40,7 @@ def test_broken_model_leaves_stock(op: str, deferred: bool, caplog: pytest.LogCa
     ]
 
 
+@pytest.mark.quick(1)
 @each_op
 def test_consumed_list_is_given_back(op: str) -> None:
     """A failure after Inductor's own generators were walked still gives it its whole list."""
@@ -68,6 +70,7 @@ def test_failing_list_fails_as_it_would_without_the_hook() -> None:
     assert len(watch.left[0]) > 10
 
 
+@pytest.mark.quick(1)
 @each_op
 def test_unknown_hardware_leaves_stock(op: str) -> None:
     """On a device that the model was not trained on, stock Inductor chooses and the decision gives the reason."""
@@ -83,6 +86,7 @@ def test_unknown_hardware_leaves_stock(op: str) -> None:
     )
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("domain", "reason"),
     [

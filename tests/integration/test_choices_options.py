@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.quick(2)
 @each_op
 @each_path
 def test_observing_changes_nothing(op: str, deferred: bool) -> None:  # noqa: FBT001 - a parameter of pytest's
@@ -41,6 +42,7 @@ def test_observing_changes_nothing(op: str, deferred: bool) -> None:  # noqa: FB
     assert handler.get_stats()["configs_filtered"] == 0
 
 
+@pytest.mark.quick(1)
 @each_op
 def test_observing_a_cpu_as_if_it_were_a_gpu(op: str) -> None:
     """On a machine without a GPU, observing ranks what the named GPU would have been offered."""

@@ -103,6 +103,7 @@ def is_template(decision: Decision) -> bool:
     return not decision.chosen[0].config.is_vendor
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", TAKEN_IN)
 def test_a_template_saves_the_kernel_that_would_follow(name: str) -> None:
     """Behind the vendor's kernel it would be one more; the record has the times of the kernels alone."""
@@ -113,6 +114,7 @@ def test_a_template_saves_the_kernel_that_would_follow(name: str) -> None:
     assert decision.reason.endswith(f"; {UNFUSED_US:.1f} us are counted for what a vendor's leaves unfused")
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", LEFT)
 def test_nothing_is_counted_where_a_template_saves_nothing(name: str) -> None:
     """Nothing follows, or its arithmetic takes a template as long, or Inductor would not fuse it."""

@@ -70,6 +70,7 @@ def cpp_kernels() -> Iterator[None]:
         yield
 
 
+@pytest.mark.quick(2)
 @each_op
 @each_path
 def test_what_stock_inductor_chose(op: str, deferred: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter of pytest's

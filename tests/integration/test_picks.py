@@ -200,6 +200,7 @@ def test_a_graph_that_a_pick_breaks_is_compiled_again_without_it(
     assert any(line.startswith("a kernel that was picked cannot be used, so the graph has") for line in caplog.messages)
 
 
+@pytest.mark.quick(2)
 @each_op
 @pytest.mark.parametrize("rank", [0, 1])
 def test_observing_changes_nothing(op: str, rank: int, tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_nonsense_in_the_environment_stops_nobody() -> None:
     """One line says what is wrong, and the program goes on."""
     done = run(NONSENSE, DIODE_PICKS="/nowhere/picks.json")

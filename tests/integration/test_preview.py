@@ -181,6 +181,7 @@ def test_a_kernel_is_listed_once(shape: str) -> None:
     assert len({replace(config, num_stages=1) for config in templates}) == len(templates)
 
 
+@pytest.mark.long
 def test_more_products_than_one_graph_has() -> None:
     """They come in the order in which they were asked about."""
     shapes = [f"mm:{8 * number}x64x64/nn/bf16" for number in range(1, 71)]

@@ -46,6 +46,7 @@ print(type(V.choices).__name__, torch_diode.get_stats())
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not SHIPPED, reason="no model is shipped yet")
 def test_first_compile_installs_the_shipped_model(tmp_path: Path) -> None:
     """The import loads neither Inductor nor the model; the first compile does, before it looks into its cache."""

@@ -93,6 +93,7 @@ def test_templates_are_not_even_listed(op: str) -> None:
     assert [name for name in watch.offered[0] if name.startswith("triton")] == []
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("mode", ["zero", "top_k", "adaptive"])
 def test_stock_on_request(mode: str) -> None:
     """Inductor's whole list stays, in each mode."""
@@ -150,6 +151,7 @@ def test_what_was_kept_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     assert lines == ["the vendor kernel is kept: dtype: the model knows float16, not float32 (logged once)"]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("options", [{"mode": "zero"}, {"mode": "top_k", "unknown": "stock"}], ids=str)
 def test_a_kernel_that_would_read_other_memory_is_not_chosen(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch

@@ -68,6 +68,7 @@ def test_one_rule_for_the_warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert used_by("db", "current", "--database", f"{tmp_path}/option.db") == f"{tmp_path}/option.db"
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("text", "message"),
     [

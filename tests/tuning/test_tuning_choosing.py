@@ -83,6 +83,7 @@ def test_doubts_are_one_in_the_mean() -> None:
     assert found.min() > 0.05
 
 
+@pytest.mark.long
 def test_the_standard_set() -> None:
     """It has most in bf16, ops and layouts about as often as models, and is the same each time."""
     found = standard_problems(H200, ())

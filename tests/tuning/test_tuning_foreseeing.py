@@ -15,7 +15,6 @@ from diode_store.warehouse.store import Store
 from diode_tuning.foreseeing import foresee
 from diode_tuning.job import TuneRequest, TuningJob
 from diode_tuning.plan import DeviceFolder
-from lanes import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,9 +64,11 @@ def test_too_few_products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert too_few(job(tmp_path, 60.0, named=True)) == said
 
 
+@pytest.mark.long
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("count", "space", "is_enough"),
-    mostly_long([(6, "GUIDED:12", True), (5, "GUIDED:12", False), (6, "VENDOR", False)], 1),
+    [(6, "GUIDED:12", True), (5, "GUIDED:12", False), (6, "VENDOR", False)],
 )
 def test_what_is_measured_counts(database_url: str, tmp_path: Path, count: int, space: str, *, is_enough: bool) -> None:
     """Four more make ten; those of the vendor's kernels alone teach too little."""

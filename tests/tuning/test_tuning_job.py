@@ -104,6 +104,7 @@ def test_kernels_are_kept_from_round_to_round(tmp_path: Path, monkeypatch: pytes
     assert not folder.exists()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("number", "measured", "is_asked"), [(1, 999, False), (1, 1000, True), (2, 12, True)])
 def test_a_first_round_is_chosen_by_what_earlier_runs_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, measured: int, *, is_asked: bool
@@ -207,6 +208,7 @@ def test_training_goes_on(
     assert (training.resumed, job.folder.unfinished()) == (resumed, None)
 
 
+@pytest.mark.long
 def test_a_round_by_the_vendors_kernels_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where starting its sweep was interrupted, which takes longer than the round has."""
     request = TuneRequest(ProblemRequest(), 180.0, str(tmp_path / "absent.db"))

@@ -17,7 +17,6 @@ from diode_store.errors import HardwareError, SettingsError
 from diode_store.records import Source
 from diode_store.warehouse.store import Store
 from diode_tuning.pool import Pool
-from lanes import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,11 +37,10 @@ def spaces(rounds: list[Round]) -> list[str]:
     return [each.search_space for each in rounds]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("budget_s", "space"),
-    mostly_long(
-        [(100.0, "EXHAUSTIVE"), (5.0, None), (36.0, "SAMPLE:192"), (29.5, "SAMPLE:96"), (25.0, "SAMPLE:48")], 2
-    ),
+    [(100.0, "EXHAUSTIVE"), (5.0, None), (36.0, "SAMPLE:192"), (29.5, "SAMPLE:96"), (25.0, "SAMPLE:48")],
 )
 def test_few_products_are_timed_by_more_kernels(tmp_path: Path, budget_s: float, space: str | None) -> None:
     """In a round of their own, by as many as there is time for; then those that keep them company, by few."""
@@ -66,8 +64,9 @@ def test_many_named_products_have_no_company(tmp_path: Path) -> None:
     assert spaces(found.rounds(60.0)) == ["GUIDED:12"]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
-    ("budget_s", "rounds"), mostly_long([(5.0, 1), (1200.0, 3), (180.0, 1), (300.0, 1), (600.0, 2), (36000.0, 3)], 2)
+    ("budget_s", "rounds"), [(5.0, 1), (1200.0, 3), (180.0, 1), (300.0, 1), (600.0, 2), (36000.0, 3)]
 )
 def test_the_standard_set_is_timed_by_few(tmp_path: Path, budget_s: float, rounds: int) -> None:
     """In rounds of a thousand problems at least, or in one; then by the vendor's kernels, if samples leave any."""
@@ -95,6 +94,7 @@ def test_no_more_rounds_than_problems_fill(tmp_path: Path, monkeypatch: pytest.M
     assert spaces(cpu.rounds(10 * 3600.0)) == ["DEFAULT"]
 
 
+@pytest.mark.long
 def test_more_cores_and_devices_make_more_rounds(tmp_path: Path) -> None:
     """As they time more problems in the same minutes."""
     devices = [H200, replace(H200, name="cuda:1")]
@@ -145,6 +145,7 @@ def test_how_long_it_takes_to_have_enough(tmp_path: Path) -> None:
     assert (found.enough_s(7, left[:2]), found.enough_s(8, left[:2])) == (None, seconds(left[:2]))
 
 
+@pytest.mark.long
 def test_what_is_left_out(tmp_path: Path) -> None:
     """In whichever dtype, and as it is lowered, it is neither named, nor company, nor of the standard set."""
     absent = tmp_path / "absent.db"
@@ -169,6 +170,7 @@ def test_what_is_left_out(tmp_path: Path) -> None:
         pool(absent, large)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("measured", "is_known"), [("EXHAUSTIVE", True), ("SAMPLE:96", False), ("odd", False)])
 def test_what_was_timed_by_fewer_is_measured_again(database_url: str, measured: str, is_known: bool) -> None:  # noqa: FBT001
     """A named product that an earlier run timed by fewer kernels is no known one; to train it counts all the same."""

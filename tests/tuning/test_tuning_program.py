@@ -9,7 +9,6 @@ import pytest
 from diode_collectors.inductor.device import detect_hardware
 from diode_store.errors import DiodeError, SettingsError
 from diode_tuning.program import list_products, resolved
-from lanes import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +35,7 @@ def here() -> set[bytes]:
     return {detect_hardware("cpu").key}
 
 
+@pytest.mark.long
 def test_what_a_program_compiles(
     tmp_path: Path, here: set[bytes], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,7 +76,9 @@ def test_a_program_that_compiles_nothing_here(tmp_path: Path, here: set[bytes]) 
     assert not (tmp_path / "programs").exists()
 
 
-@pytest.mark.parametrize("command", mostly_long(["missing.py --steps 1", "", "'unbalanced"], 1))
+@pytest.mark.long
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("command", ["missing.py --steps 1", "", "'unbalanced"])
 def test_no_program(command: str) -> None:
     """What is no file is refused before anything is run."""
     with pytest.raises(SettingsError, match="--from-script"):

@@ -108,7 +108,7 @@ class Domain:
 
 
 _USUAL_LENGTH, _LENGTHS = 64, (8, 1024)
-"""Length of list that spreads and log-odds refer to, and the range of lengths that they depend on."""
+"""Reference length of a list for spreads and log-odds, and the range of lengths in which these change."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Calibration:
     odd_spread: float = 0.0
     """Log of the factor on both spreads if the rows of an operand are not a multiple of 16 bytes."""
     odd_offset: float = 0.0
-    """Addition to the log-odds in that case."""
+    """Addition to the log-odds for such rows."""
     length_spread: float = 0.0
     """Log of the factor on both spreads for each doubling of the list from 64 candidates."""
     length_offset: float = 0.0

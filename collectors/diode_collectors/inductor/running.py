@@ -6,8 +6,12 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from diode_collectors.inductor.graphs import Rotation
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from diode_collectors.inductor.graphs import OperandSets
 
 _one_at_a_time = threading.RLock()
 
@@ -32,6 +36,16 @@ def captured(choice: Any, benchmark: Callable[[], object]) -> Callable[[], objec
         raise RuntimeError("Inductor refused to benchmark it")
     function = found[-1]
     return lambda: (function(), tensors)
+
+
+def rotation_of(choice: Any, operands: Sequence[Any], sets: OperandSets) -> Rotation:
+    """Return the rotation of a choice's kernel over ``sets``; ``operands`` are its inputs and then its output."""
+
+    def launch_over(number: int) -> Callable[[], object]:
+        *inputs, output = sets.of(number, operands)
+        return captured(choice, lambda: choice.benchmark(*inputs, out=output))
+
+    return Rotation(sets, launch_over)
 
 
 @contextmanager

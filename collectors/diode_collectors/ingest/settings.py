@@ -178,7 +178,7 @@ class DaemonSettings:
     )
     log_level: str = _setting(_one_of(LOG_LEVELS, str.upper), "LEVEL", "DEBUG, INFO, WARNING or ERROR.", default="INFO")
     log_format: str = _setting(
-        _one_of(LOG_FORMATS, str.lower), "FORMAT", "text (key=value) or json (an object a line).", default="text"
+        _one_of(LOG_FORMATS, str.lower), "FORMAT", "text (key=value) or json (an object per line).", default="text"
     )
 
     def __post_init__(self) -> None:

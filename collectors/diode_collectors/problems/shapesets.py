@@ -46,7 +46,7 @@ def read_shapeset(path: Path, dtypes: Sequence[tuple[str, bool]] = ()) -> list[S
         raise SettingsError(f"{path}: cannot read the shape set: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise SettingsError(
-            f"{path}: not a shape set: it is not text; JSON, CSV or a problem a line is expected"
+            f"{path}: not a shape set: it is not text; JSON, CSV or a problem per line is expected"
         ) from error
     problems = _problems(path, _entries(path, text), dtypes)
     if not problems:

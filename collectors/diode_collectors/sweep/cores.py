@@ -88,8 +88,8 @@ def lanes_for(share: CoreShare, device: str, *, compiles_little: bool = False, m
 def workers_for(cores: int, lanes: int) -> int:
     """Return the number of compile workers for each of a device's lanes.
 
-    Of few lanes, two compile most of the time: together their workers should slightly outnumber the cores. Of many
-    lanes, each gets as many as a small sample can use.
+    With few lanes, two compile most of the time, and their workers together should slightly outnumber the cores. With
+    many lanes, each gets as many workers as a small sample can use.
     """
     if lanes == 1:
         return cores

@@ -152,7 +152,7 @@ def devices_of_rank(devices: tuple[SweepDevice, ...], environment: Mapping[str, 
     mine = tuple(device for device in devices if device.name == name)
     if not mine:
         raise HardwareError(
-            f"LOCAL_RANK {rank} has no GPU of its own: there are {len(devices)}; start no more processes a host, "
+            f"LOCAL_RANK {rank} has no GPU of its own: there are {len(devices)}; start no more processes per host, "
             "or give --device"
         )
     return mine

@@ -177,7 +177,7 @@ class ByProblem(Generic[_Solution]):
     def _add(self, named: tuple[str, str], entry: tuple[str, object], where: str) -> None:
         place = (*named, checked(json_of(entry[0], where), MMShape, where))
         if place in self.problems:
-            raise RecordError(f"{where}: it is there twice; merge the two")
+            raise RecordError(f"{where}: occurs twice; merge the two")
         self.problems[place] = solution_of(entry[1], self.SOLUTION, where)
 
     def to_dict(self) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class Ranking:
     problem: Problem
     hardware: Hardware
     predicted_us: NDArray[np.float64]
-    """Shape (n,); inf for a candidate that cannot run, or equals another kernel."""
+    """Shape (n,); inf for a candidate that cannot run, or repeats the kernel of another one."""
     is_vendor: NDArray[np.bool_]
     """Shape (n,)."""
     model_sha256: str = ""
@@ -105,7 +105,7 @@ class Ranking:
     unfused_us: float = 0.0
     """Cost in ``predicted_us`` of vendor kernels beyond their own times, since nothing is fused into them."""
     near_to: str = ""
-    """Trained device most like this one, if the model is only near to knowing the device; else empty."""
+    """Training device most like this one, if the model is only near to knowing the device; else empty."""
     alone_us: NDArray[np.float64] | None = None
     """Predictions for the kernels alone, shape (n,), if ``predicted_us`` counts more."""
 

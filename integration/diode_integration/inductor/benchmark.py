@@ -23,8 +23,8 @@ from torch._inductor import config as inductor_config
 
 from diode_collectors.inductor.brief import Entrant, compare, standing
 from diode_collectors.inductor.clocked import Clocked, note
-from diode_collectors.inductor.graphs import OperandSets, Rotation
-from diode_collectors.inductor.running import captured, unload
+from diode_collectors.inductor.graphs import OperandSets
+from diode_collectors.inductor.running import captured, rotation_of, unload
 from diode_collectors.inductor.timer import GpuTimer, deployed_method
 from diode_integration.decide.clock import Clock, Timed
 from diode_integration.decide.weighing import NOTHING_EXPECTED, Expected, expected_of, posterior, repeat_error
@@ -307,11 +307,7 @@ def _entrant(kind: Any, choice: Any, tensors: Any, sets: OperandSets) -> Entrant
     def prepare() -> Callable[[], object]:
         return captured(choice, lambda: kind.benchmark_choice(choice, tensors))
 
-    def launch_over(number: int) -> Callable[[], object]:
-        *own, out = sets.of(number, [*inputs, output])
-        return captured(choice, lambda: choice.benchmark(*own, out=out))
-
-    return Entrant(prepare, Rotation(sets, launch_over) if _is_one_kernel(choice) else None)
+    return Entrant(prepare, rotation_of(choice, [*inputs, output], sets) if _is_one_kernel(choice) else None)
 
 
 def _is_one_kernel(choice: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Log of one handler: counters, its most recent decisions, and which of them stand."""
+"""Log of one handler: counters, its most recent decisions, and which of them took effect."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class Graphs:
 
         Args:
             stats: the handler's statistics.
-            recorder: receives decisions once their graph is compiled or given up; only then is it known which stand.
+            recorder: receives decisions once their graph is compiled or given up, so that it knows which took effect.
             forget: functions that reset a thread's memory of its last graph.
         """
         self._stats = stats
@@ -234,7 +234,7 @@ class Graphs:
     def without_model(self, failure: str) -> Iterator[None]:
         """Compile this thread's graph again with the vendor kernels, since it failed with a picked kernel.
 
-        The decisions of the first try did not stand. If the second try fails too, its decisions are forgotten.
+        The decisions of the first try took no effect. If the second try fails too, its decisions are forgotten.
         """
         first: list[_Settled] = self._thread.settled
         self._thread.is_without_model, self._thread.settled = True, []

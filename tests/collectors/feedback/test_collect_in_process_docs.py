@@ -30,6 +30,7 @@ def test_the_data_set_of_the_page(tmp_path: Path) -> None:
     assert read_file(tmp_path / "matmul_table.msgpack", Table) == Table()
 
 
+@pytest.mark.long
 def test_the_spool_of_the_page(tmp_path: Path) -> None:
     """The record is there, with both kernels."""
     assert printed_by(SPOOL, tmp_path).startswith("FeedbackStats(events=1, recorded=1, timings=2, ")

@@ -327,6 +327,7 @@ def test_every_fate_is_a_part_of_the_total() -> None:
     assert {*Coverage.__dataclass_fields__} - {"total", "cached_graphs"} == {*Fate}
 
 
+@pytest.mark.long
 def test_the_page_says_what_happens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The documentation's example prints what is said there, the log too, and its table has every reason."""
     page = (Path(__file__).parents[3] / "docs" / "collect_in_process.md").read_text(encoding="utf-8")

@@ -104,6 +104,7 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...], tuple[TensorSpec, ...], tu
 }
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("deferred", [False, True], ids=["lowering", "scheduler"])
 @pytest.mark.parametrize("op", CASES)
 def test_each_op_is_recorded_as_it_was_timed(op: str, deferred: bool) -> None:  # noqa: FBT001 - a case

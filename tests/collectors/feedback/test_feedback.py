@@ -97,6 +97,7 @@ GARBAGE = [
 ]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("arguments", GARBAGE, ids=range(len(GARBAGE)))
 def test_garbage_is_survived(arguments: tuple[Any, ...], spool: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A saver told nonsense neither raises nor loses what comes after, and says so once."""

@@ -152,6 +152,7 @@ def test_keys_are_what_they_have_always_been() -> None:
     assert [kernels[0]["key"], kernels[-1]["key"]] == [MM_KEY, TMA_KEY]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("row", range(len(ROWS)), ids=ROW_IDS)
 def test_live_choices_are_what_the_files_hold(row: int) -> None:
     """The torch that runs this still says the same, and its real choices get the same keys."""

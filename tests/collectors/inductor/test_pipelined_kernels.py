@@ -78,6 +78,7 @@ def kernels(left: torch.Tensor, right: torch.Tensor, wanted: Sequence[GemmConfig
         yield from ((choice.description, ptx_of(choice)) for choice in choices)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("m", "n", "k", "layout"),
     [

@@ -92,6 +92,7 @@ def test_the_users_own_file_is_read(config: Path, tmp_path: Path) -> None:
         assert directory("--spool", tmp_path / "option") == f"{tmp_path}/option"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("command", READERS)
 def test_a_config_folder_that_may_not_be_entered(
     command: tuple[str, ...], where: Sequence[object], tmp_path: Path

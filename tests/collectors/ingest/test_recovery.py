@@ -133,6 +133,7 @@ def test_a_nightly_backup(site: Site) -> None:
     assert [(site.backups / f"warehouse-{age}.db").exists() for age in (1, 21)] == [True, False]
 
 
+@pytest.mark.long
 def test_a_restored_backup(site: Site) -> None:
     """A lost database is what it was at the backup, whatever lies beside it, and the views follow it back."""
     site.create(some(1, 2))

@@ -146,6 +146,7 @@ def test_a_segment_renamed_before_it_is_locked_is_not_taken(directory: Path) -> 
     assert (directory / "renamed.seg").read_bytes() == segment_bytes([1], sealed=False)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("seed", range(20))
 def test_no_acknowledged_record_is_lost_to_kill_9(directory: Path, seed: int) -> None:
     """Kill a writer at a random moment: every record it was told is safe is there, exactly once."""

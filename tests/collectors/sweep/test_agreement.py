@@ -208,6 +208,7 @@ def test_nothing_to_compare(first: Sequence[Measurement], second: Sequence[Measu
     assert str(raised.value).startswith(message)
 
 
+@pytest.mark.long
 def test_the_bundled_data_agree_with_themselves(bundled: Sequence[Measurement]) -> None:
     """Every problem, every winner, every pair; 1,247 problems in one environment."""
     agreement = agreement_of(bundled, bundled)

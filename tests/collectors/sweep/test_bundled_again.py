@@ -120,6 +120,7 @@ def test_ingested_through_the_spool(tmp_path: Path, database_path: Path) -> None
     assert counts == (TIMINGS, FAILURES)
 
 
+@pytest.mark.long
 def test_it_validates() -> None:
     """`diode-ingest validate` finds nothing wrong."""
     good = "".join(f"{d.segment}: {d.measurements:,} records, {d.timings:,} timings, all good\n" for d in SETS)

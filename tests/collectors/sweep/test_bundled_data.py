@@ -55,6 +55,7 @@ def is_unaligned(shape: ProblemShape) -> bool:
 # What is in it
 
 
+@pytest.mark.quick(2)
 def test_it_is_what_it_says(data: BundledSet) -> None:
     """Measurements, problems, timings, kernels, outcomes and estimates are as many as the README has."""
     measurements, told = data.found(), data.told()
@@ -72,6 +73,7 @@ def test_it_is_what_it_says(data: BundledSet) -> None:
     assert f"| Estimates | {data.estimates:,} timings ({data.estimates / data.timings:.0%}".replace("%", " %") in told
 
 
+@pytest.mark.long
 def test_each_segment_is_of_one_device() -> None:
     """The trainer reads a segment only if its first measurement is of a device that it wants."""
     first = bundled_segments()
@@ -80,6 +82,7 @@ def test_each_segment_is_of_one_device() -> None:
         assert {measurement.hardware.key for measurement in measurements_in(path)} == {device.key}
 
 
+@pytest.mark.long
 def test_they_are_large_enough_to_learn_from() -> None:
     """At least 9,000 problems, 440,000 timings and 157 problems with every config there is; in less than 30 MB."""
     measurements = all_measurements()
@@ -90,6 +93,7 @@ def test_they_are_large_enough_to_learn_from() -> None:
     assert sum(path.stat().st_size for path in bundled_data_dir().iterdir()) < 30_000_000
 
 
+@pytest.mark.quick(2)
 def test_ops_dtypes_and_layouts(data: BundledSet) -> None:
     """The README's table counts the problems by op and dtype, and its text by layout."""
     problems = problems_of(data).values()
@@ -305,6 +309,7 @@ def test_every_timing_says_how_often_it_ran(data: BundledSet) -> None:
     assert re.search(rf"{looks[3]:,} (timings|first looks) have 3 runs, {looks[1]:,} have 1\.", data.told_in_words())
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("data", LATER, ids=lambda data: data.name)
 def test_the_figures_of_graphs_and_finals(data: BundledSet) -> None:
     """The README counts both regimes, the longest lists of runs, and the finals that remained undecided."""

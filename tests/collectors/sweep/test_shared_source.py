@@ -21,7 +21,7 @@ from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.sweep.lane.shared_kernels import can_share, shared_kernels
 from diode_collectors.sweep.lane.shared_source import shared_source
 from inductor_harness import compile_and_run, triton_choices_on_cpu
-from lanes import long, mostly_long
+from lanes import long
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,7 +152,8 @@ OTHER = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), mostly_long(SAME, 3), ids=str)
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(("one", "other"), SAME, ids=str)
 def test_problems_of_other_sizes_have_the_same_sources(one: SweepProblem, other: SweepProblem) -> None:
     """Each config's that is pipelined, so that its kernel is compiled once; and the arguments differ."""
     ours, theirs = (
@@ -163,7 +164,8 @@ def test_problems_of_other_sizes_have_the_same_sources(one: SweepProblem, other:
     assert kernel_kind(one.problem().shape) == kernel_kind(other.problem().shape)
 
 
-@pytest.mark.parametrize(("one", "other"), mostly_long(OTHER, 3), ids=str)
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(("one", "other"), OTHER, ids=str)
 def test_sources_that_differ(one: SweepProblem, other: SweepProblem) -> None:
     """Where a size that stays a number differs, or what the compiler is told of one, so does each source."""
     ours, theirs = ({shared_source(code).code for code in sources(problem)} for problem in (one, other))

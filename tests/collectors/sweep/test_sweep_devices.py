@@ -69,6 +69,7 @@ def test_torchrun_is_said_and_overruled(monkeypatch: pytest.MonkeyPatch) -> None
     assert (json.loads(found.stdout)["devices"], found.stderr) == (["cuda:0"], "")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("arguments", [(), ("--device", "cuda"), ("--device", "cuda:99"), ("--dry-run",)], ids=str)
 def test_without_a_gpu_the_cpu_is_not_timed_instead(collect: RunCommand, arguments: tuple[str, ...]) -> None:
     """Unless it is asked for: the error says why there is no GPU, and what to ask for."""

@@ -197,6 +197,7 @@ def test_a_lane_killed_after_it_spooled_does_not_measure_twice(tmp_path: Path) -
     assert (report["measured"], report["failed"], report["restarts"]) == (2, 0, 1)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("number", [1, 4])
 def test_a_kernel_that_breaks_the_device_is_left_out(tmp_path: Path, number: int) -> None:
     """Each costs a process, none costs the problem; the record says that it did not run."""
@@ -245,6 +246,7 @@ def test_a_lane_that_hangs_on_the_device_is_ended(tmp_path: Path) -> None:
     assert counted(sweep.spool) == once_each(["mm:1x1x1", "mm:2x2x2"])
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_lanes_that_cannot_start_end_the_sweep(tmp_path: Path, lanes: int) -> None:
     """In one line with what they said; each was tried twice."""
@@ -270,6 +272,7 @@ def test_a_time_limit_begins_nothing_new(tmp_path: Path) -> None:
     assert sum(counted(sweep.spool).values()) == report["measured"]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
 def test_a_signal_ends_a_sweep(tmp_path: Path, number: signal.Signals, name: str) -> None:
     """At once, with a report that counts what is in the spool; no process and no file is left."""

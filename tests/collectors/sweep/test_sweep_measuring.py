@@ -133,6 +133,7 @@ def test_products_of_a_constant_are_measured_too(tmp_path: Path, text: str) -> N
     assert {timing.config.template.partition("::")[0] for timing in record.timings} == {ATEN, CPP}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -166,6 +167,7 @@ def test_one_measuring_measures_many_problems(tmp_path: Path, monkeypatch: pytes
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.long
 def test_what_came_first_does_not_decide_what_is_measured(tmp_path: Path) -> None:
     """oneDNN, which computes bf16 in ATen, takes no product away from the autotuner."""
     texts = ("mm:32x64x96/bf16", "mm:32x64x96/fp32", "mm:32x64x96/bf16")

@@ -315,6 +315,7 @@ def test_what_is_excluded_is_left_out(space: str) -> None:
     assert triton_configs(space, excluded=bad) == [config for config in before if config not in bad]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("op", ["mm", "addmm", "bmm"])
 @pytest.mark.parametrize("space", ["DEFAULT", "SAMPLE:1", "SAMPLE:40"])
 def test_no_op_is_left_without_choices(op: str, space: str) -> None:

@@ -42,6 +42,7 @@ def bytes_in(folder: Path) -> int:
             return sum(path.stat().st_size for path in folder.iterdir())
 
 
+@pytest.mark.long
 def test_a_full_spool_is_waited_for(tmp_path: Path, database_path: Path) -> None:
     """The sweep says so, goes on whenever `diode-ingest` has made room, and loses nothing."""
     with Sweep(tmp_path, PROBLEMS, options={"lanes": 2, "spool_bytes": 3000}) as sweep:
@@ -185,6 +186,7 @@ def descriptors() -> set[str]:
     return {f"{path.name} {path.readlink()}" for path in Path("/proc/self/fd").iterdir() if path.exists()}
 
 
+@pytest.mark.long
 def test_a_sweep_leaves_its_process_as_it_was(quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No descriptor, no child, no zombie, no signal handler, no file; whether it ends well or not."""
 

@@ -247,6 +247,7 @@ def test_launches_that_could_not_be_hidden_are_flagged(tmp_path: Path) -> None:
     assert (before.flags, late.flags) == ((), (LAUNCH_NOT_HIDDEN,))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("space", "count"), [("SAMPLE:40", 41), ("DEFAULT", None)])
 def test_the_record_says_what_was_listed(tmp_path: Path, space: str, count: int | None) -> None:
     """By name and by number."""

@@ -110,6 +110,7 @@ def test_unknown_command_gets_a_suggestion(diode: RunCommand) -> None:
     assert "No such command 'hardwear'. Did you mean 'hardware'?" in ended.err
 
 
+@pytest.mark.long
 def test_third_party_commands(plugins: dict[str, str]) -> None:
     """Another distribution's single command runs by its entry point's name; our own name stays ours."""
     assert run("good", "you", env=plugins).stdout == "hello you\n"
@@ -122,6 +123,7 @@ def test_third_party_commands(plugins: dict[str, str]) -> None:
     assert "db Create, upgrade, prune, copy and inspect the warehouse." in lines
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

@@ -16,6 +16,7 @@ PROGRAM = Path(sys.executable).with_name("diode")
 FULL = Path("/dev/full")
 
 
+@pytest.mark.quick(2)
 @pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full, which Linux has")
 @pytest.mark.parametrize(
     "args",

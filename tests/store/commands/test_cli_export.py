@@ -114,6 +114,7 @@ def test_parquet_holds_the_observations(
     assert pq.read_metadata(part).num_rows == 4
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["all.csv", "ALL.CSV", "all.csv.gz", "all.CSV.GZ"])
 def test_csv_holds_what_parquet_does(
     store: Store, diode: RunCommand, tmp_path: Path, make_measurement: MakeMeasurement, name: str

@@ -124,6 +124,7 @@ def test_fastest_as_csv(warehouse: Store, diode: RunCommand) -> None:
     ]
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

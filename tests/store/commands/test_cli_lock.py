@@ -94,6 +94,7 @@ def test_the_same_warehouse_makes_the_same_bytes(locks: Locks) -> None:
     assert [pick.problem.shape.m for pick in locks.picks()] == [8, 16, 64, 128]
 
 
+@pytest.mark.quick(1)
 def test_environments(locks: Locks) -> None:
     """Several are an error that lists them; a version of torch or an id names one."""
     locks.measure({A: 80.0})
@@ -125,6 +126,7 @@ def test_several_environments_of_one_torch(locks: Locks) -> None:
     assert (found.err.count("torch 2.11.0+cu130"), found.err.count("torch 2.13.0")) == (2, 0)
 
 
+@pytest.mark.quick(1)
 def test_regimes(locks: Locks) -> None:
     """Of several the one nearest to deployment counts, unless one is named; what has none of it is left out."""
     for regime, times in (("graph", {A: 80.0, B: 90.0}), ("read_flush", {A: 95.0, B: 70.0})):
@@ -154,6 +156,7 @@ def test_what_is_left_out(locks: Locks) -> None:
     assert f"{reason}\n" in locks.run().err
 
 
+@pytest.mark.quick(1)
 def test_what_only_the_vendors_kernels_were_timed_of(locks: Locks) -> None:
     """Is left out, as nobody knows whether a template is faster; once one was timed, however slow, it is not."""
     vendor = kernel_config("aten::mm", {})

@@ -118,6 +118,7 @@ def test_query_errors_are_one_line(warehouse: Store, diode: RunCommand, sql: str
     assert result.err.count("\n") == 1
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("suffix", [".csv", ".Csv.GZ", ".JSON", ".json.gz", ".parquet", ".Parquet"])
 def test_query_writes_a_file(warehouse: Store, diode: RunCommand, tmp_path: Path, suffix: str) -> None:
     """The suffix names the format, in upper or lower case; a file holds what stdout would."""
@@ -147,6 +148,7 @@ def test_query_refuses_a_file_of_an_unknown_format(
     assert not (tmp_path / name).exists()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
 def test_query_leaves_no_part_of_a_file(warehouse: Store, diode: RunCommand, tmp_path: Path, suffix: str) -> None:
     """A query that fails on its way leaves nothing, and a file that is there is replaced with --force alone."""

@@ -129,6 +129,7 @@ def test_one_row_that_does_not_fit_turns_vertical() -> None:
     ]
 
 
+@pytest.mark.long
 def test_key_columns_are_columns_of_views(views: Warehouse) -> None:
     """No name is misspelt, and each view has a few."""
     columns = {view: {row["column_name"] for row in views.ask(f"DESCRIBE {view}")} for view in VIEWS}

@@ -84,6 +84,7 @@ def folder(tmp_path: Path, database_path: Path, diode: RunCommand) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_the_commands_run(
     folder: Path, diode: RunCommand, database_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,7 @@ def with_values(name: str, *values: Any) -> Callable[[pa.Table], pa.Table]:
     return change
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -86,7 +87,7 @@ def with_values(name: str, *values: Any) -> Callable[[pa.Table], pa.Table]:
         (with_values("runtime_us", *["fast"] * 4), "column runtime_us must hold numbers, not string"),
         (with_values("block_m", *[1.5] * 4), "column block_m must hold whole numbers, not double"),
         (with_values("is_replay", *[1] * 4), "column is_replay must hold true or false, not int64"),
-        (lambda t: t.append_column("op", t["op"]), "column op is there twice"),
+        (lambda t: t.append_column("op", t["op"]), "column op occurs twice"),
         (with_values("runtime_us", -1.0), "row 1: timing 0: runtime_us must be a finite, positive number"),
         (with_values("outcome", "sulked"), "row 1: "),
         (with_values("inputs", "[", "["), "row 1: column inputs is not JSON: "),

@@ -46,6 +46,7 @@ def places(found: list[Measurement | BadLine]) -> list[str]:
     return [item.at("F") for item in found if isinstance(item, BadLine)]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", ["out.seg", "out.records", "out.records.gz", "out.seg.gz"])
 def test_round_trip(store: Store, round_trip: RoundTrip, make_measurement: MakeMeasurement, name: str) -> None:
     """Into another warehouse with every field; importing again adds nothing."""

@@ -162,7 +162,7 @@ def test_a_problem_that_is_there_twice() -> None:
     data = dataset()
     solutions = data["hardware"]["NVIDIA H200"]["operation"]["mm"]["solution"]
     solutions[json.dumps(SHAPE, indent=1)] = solutions[json.dumps(SHAPE)]
-    with pytest.raises(RecordError, match="problem 2: it is there twice; merge the two"):
+    with pytest.raises(RecordError, match="problem 2: occurs twice; merge the two"):
         Dataset.from_dict(data)
 
 

@@ -71,6 +71,7 @@ def other_revision(lake: Lake) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "revision": "0000"}))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [

@@ -117,6 +117,7 @@ def test_a_file_that_changed_just_now_is_not_believed(store: Store, database_pat
     assert stamp_of(database_path.with_name("nowhere.db")) is None
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("reads")
 @pytest.mark.parametrize("commits", sizes(8, 60))
 def test_random_commits_are_all_seen(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from diode_store.warehouse.store import Store
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("suffix", [".parquet", ".reading", "-timings.parquet", ".json"])
 def test_a_lake_is_synced_beside_what_is_strange(
     store: Store,
@@ -45,6 +46,7 @@ def test_a_lake_is_synced_beside_what_is_strange(
     assert everything_in(tmp_path / "outside") == before
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", ["manifest.json", "lock", "000001.reading", "checked.json"])
 @pytest.mark.parametrize("kind", ["loop", "pipe", "folder", "zeros"])
 def test_a_lake_whose_own_files_are_something_else(

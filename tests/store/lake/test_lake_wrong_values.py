@@ -38,6 +38,7 @@ WRONG = {
 """A statement → how its row is named, and how many measurements and timings a query still sees."""
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("statement", WRONG)
 @pytest.mark.parametrize("workers", [False, True], ids=["one process", "workers"])
 def test_a_wrong_value_is_named_and_left_out(

@@ -18,6 +18,7 @@ TILE = {"BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 16}
 REST = {"num_stages": 3, "num_warps": 4, "GROUP_M": 8}
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("kwargs", "expected"),
     [

@@ -37,6 +37,7 @@ def interrupted() -> Iterator[threading.Timer]:
     timer.cancel()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("sql", [*DEAF, ENDLESS])
 def test_a_time_limit_ends_every_query(database_url: str, sql: str) -> None:
     """It ends within two seconds of its limit, and the next query has an answer."""
@@ -51,6 +52,7 @@ def test_a_time_limit_ends_every_query(database_url: str, sql: str) -> None:
         assert warehouse.query("SELECT 1").rows() == [(1,)]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.usefixtures("interrupted")
 @pytest.mark.parametrize("sql", [*DEAF, ENDLESS])
 def test_ctrl_c_ends_every_query(database_url: str, sql: str) -> None:
@@ -70,6 +72,7 @@ TOO_MUCH = (
 )
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("sql", "whole"),
     [
@@ -115,6 +118,7 @@ def _peak_of(pid: int) -> Iterator[_Peak]:
     assert not peak.is_alive(), "the process goes on"
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("limit", "said"),
     [

@@ -53,6 +53,7 @@ def measured(any_store: Store, any_url: str, monkeypatch: pytest.MonkeyPatch, tm
     return Measured(any_store, any_url)
 
 
+@pytest.mark.quick(1)
 def test_every_config_fastest_first(measured: Measured) -> None:
     """Of the problems that are asked about, on the device; what failed has no time."""
     measured.add({VENDOR: 30.0, A: 20.0, B: Outcome.OUT_OF_RESOURCES})

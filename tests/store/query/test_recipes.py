@@ -118,6 +118,7 @@ def test_there_are_ten() -> None:
     assert [recipe.number for recipe in RECIPES] == list(range(1, 11)) == list(BY_HAND)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
 def test_the_rows_worked_out_by_hand(views: Warehouse, database_url: str, recipe: Any) -> None:
     """Over the small warehouse each recipe gives what its measurements say."""
@@ -134,6 +135,7 @@ def test_the_rows_worked_out_by_hand(views: Warehouse, database_url: str, recipe
         assert recipe.rows == as_csv(result.columns, rows[:3])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
 def test_the_rows_of_the_page(bundled: str, recipe: Any) -> None:
     """Over the bundled data each recipe runs, has the columns of the page, and its first rows where it has any."""

@@ -41,6 +41,7 @@ KNOWN = " UNION ".join(
 )
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("hardware", "problem", "timing", "reason"),
     [

@@ -206,6 +206,7 @@ def test_vendor_gap_needs_both(views: Warehouse, make_measurement: MakeMeasureme
     assert views.ask(GAP) == []
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("view", VIEWS)
 def test_views_are_documented(database_url: str, view: str) -> None:
     """columns.toml has a text for every column of a view, and no text for a column that the view lacks."""

@@ -12,6 +12,7 @@ from diode_store.query import analytics
 from diode_store.query.view_files import VIEWS, views_of
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_needs_no_other_to_be_asked_for(database_url: str, view: str) -> None:
     """Views that it uses are made with it."""
@@ -19,6 +20,7 @@ def test_a_view_needs_no_other_to_be_asked_for(database_url: str, view: str) -> 
         assert connection.execute(f"SELECT count(*) FROM {view}").fetchall() == [(0,)]  # noqa: S608 - our own name
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "sql",
     [
@@ -35,6 +37,7 @@ def test_however_a_view_is_named(database_url: str, sql: str) -> None:
         assert warehouse.query(sql).rows() == [(0,)]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("catalog", ["sqlite_master", "pg_class", "information_schema.tables"])
 def test_a_catalog_has_every_view(database_url: str, catalog: str) -> None:
     """Whatever was asked before."""

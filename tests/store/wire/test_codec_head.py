@@ -45,6 +45,7 @@ def test_the_tables_are_not_looked_at() -> None:
     assert codec.decode_head(msgpack.packb(content)) == codec.decode_head(PAYLOAD)
 
 
+@pytest.mark.quick(40)
 @pytest.mark.parametrize("cut", range(0, len(PAYLOAD), 7))
 def test_truncated_record_is_refused(cut: int) -> None:
     """A head is only read from a whole record."""

@@ -96,6 +96,7 @@ def test_upstreams_model(diode: RunCommand, command: tuple[str, ...]) -> None:
     assert "note: v1_model ranks triton::mm on mm only" in result.err
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("content", "expected"),
     [

@@ -98,6 +98,7 @@ def both(store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("DIODE_DATABASE_URL", database_url)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("both")
 def test_devices_together(diode: RunCommand) -> None:
     """A comma list trains one model of them, which is called after both, and judges it on each."""

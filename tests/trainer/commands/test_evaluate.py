@@ -289,6 +289,7 @@ def test_modes_of_the_hook(diode: RunCommand, trained: Path) -> None:
     assert table.splitlines()[0].split()[:2] == ["problems", "of"]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

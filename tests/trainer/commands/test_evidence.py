@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 from synthetic import learnable
 
 from diode_trainer.card import Card
@@ -33,6 +34,7 @@ def foreseen(dataset: ExampleSet, result: TrainingResult, path: Path, folds: int
     return evidence.foreseen
 
 
+@pytest.mark.long
 def test_no_fold_is_judged_by_its_own_calibration(tmp_path: Path) -> None:
     """Of two folds, each is calibrated by the other."""
     dataset = learnable(90)

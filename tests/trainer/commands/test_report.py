@@ -39,6 +39,7 @@ def test_report_of_a_stored_model(diode: RunCommand, trained: Path, tmp_path: Pa
     assert "The model has one member, so it predicts no loss of its own." in text
 
 
+@pytest.mark.long
 def test_reports_are_reproducible(diode: RunCommand, trained: Path, tmp_path: Path) -> None:
     """Equal models and data give the same bytes, wherever the page is written."""
     pages = [tmp_path / "a" / "one.html", tmp_path / "b" / "two.html"]

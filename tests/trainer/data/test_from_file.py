@@ -12,13 +12,16 @@ from synthetic import H200, contents
 import samples
 from diode_store.errors import DatasetError
 from diode_store.records import KernelConfig, Measurement, Outcome, Timing, TimingMethod
-from diode_trainer.data.from_file import load_file, load_measurements
+from diode_trainer.data.from_file import load_measurements
+from diode_trainer.data.from_files import Files, read_files
 from diode_trainer.data.from_warehouse import ExampleFilter, load_warehouse
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from diode_store.records import Hardware
     from diode_store.warehouse.store import Store
+    from diode_trainer.data.dataset import ExampleSet
     from samples import MakeMeasurement
 
 FAST, SLOW = samples.triton_config(16), samples.triton_config(32)
@@ -27,6 +30,11 @@ FAST, SLOW = samples.triton_config(16), samples.triton_config(32)
 def timed(number: int, *timings: Timing, make: MakeMeasurement, problem: int = 0, **fields: object) -> Measurement:
     """Return a measurement of problem ``problem`` with these timings."""
     return make(number, problem=samples.matmul(64 + problem, 256, 128), timings=timings, **fields)
+
+
+def load_file(path: Path, *, hardware: Hardware | None = None) -> ExampleSet:
+    """Return the examples of one file, as a training from files reads it."""
+    return load_measurements(read_files(Files.named([path]), hardware).measurements, str(path))
 
 
 # --- files

@@ -223,7 +223,7 @@ def test_regimes_that_differ(tmp_path: Path) -> None:
     found = read(folder)
     assert [e.regime for e in found.dataset] == ["graph", "write_flush", None]
     assert found.notes[-1] == (
-        "regimes: deployed of 1 problem, unknown of 1 problem, write_flush of 1 problem; --regime takes one alone"
+        "regimes: deployed of 1 problem, unknown of 1 problem, write_flush of 1 problem; --regime selects one"
     )
     assert [e.shape.m for e in read(folder, regime="graph").dataset] == [65]
     assert [e.shape.m for e in read(folder, regime="unknown").dataset] == [67]
@@ -240,8 +240,8 @@ def test_a_problem_in_several_regimes(tmp_path: Path) -> None:
     found = read(folder)
     assert [(e.shape.m, e.regime) for e in found.dataset] == [(65, "graph"), (66, "read_flush"), (67, "write_flush")]
     assert found.notes[-1] == (
-        "regimes: deployed of 2 problems, write_flush of 1 problem; left out, as these have nearer ones: write_flush of"
-        " 1 problem; --regime takes one alone"
+        "regimes: deployed of 2 problems, write_flush of 1 problem; left out, since these problems have timings"
+        " nearer to deployment: write_flush of 1 problem; --regime selects one"
     )
     assert [e.regime for e in read(folder, regime="deployed").dataset] == ["graph", "read_flush"]
     assert len(read(folder, regime=ALL_REGIMES).dataset) == 4

@@ -101,6 +101,7 @@ def test_two_devices_of_one_name(store: Store, database_url: str, make_measureme
     assert [e.hardware.multiprocessors for e in loaded.dataset] == [66]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("regime", "expected"),
     [(None, 3), ("all", 3), ("deployed", 1), ("graph", 1), ("write_flush", 1), ("unknown", 1), ("read_flush", 0)],

@@ -42,6 +42,7 @@ def test_no_batches() -> None:
     assert list(streaming._cases(empty)) == []
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("timings_at_once", [5_000_000, 4, 1])
 def test_examples_come_problem_by_problem(
     store: Store,

@@ -68,6 +68,7 @@ def test_nothing_is_checked_that_cannot_be() -> None:
     assert H200.name not in device_folds(dataset, split)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("folds", [1, 2])
 def test_a_training_on_two_devices_checks_each(folds: int, tmp_path: Path) -> None:
     """Two more fits, counted among the steps; the card keeps their figures. Training without folds has none."""

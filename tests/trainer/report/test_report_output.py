@@ -35,6 +35,7 @@ def test_pictures_alone(evidence: Evidence, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["pictures"]
 
 
+@pytest.mark.long
 def test_equal_evaluations_give_equal_files(evidence: Evidence, tmp_path: Path) -> None:
     """The page, the pictures and their specifications are the same byte for byte."""
     written = []

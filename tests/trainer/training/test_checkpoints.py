@@ -212,7 +212,7 @@ def test_a_checkpoint_of_another_torch_diode_is_refused(tmp_path: Path, changed:
     torch.save({**content, "state": {**content["state"], **changed}}, path)
     with pytest.raises(ModelError) as refused:
         resumed(model, packed)
-    assert str(refused.value).startswith("the checkpoint of the interrupted fit is of another torch-diode (")
+    assert str(refused.value).startswith("the checkpoint of the interrupted fit is of another version of torch-diode (")
     assert str(refused.value).endswith("); --restart starts from the beginning")
     assert "\n" not in str(refused.value)
 

@@ -72,6 +72,7 @@ def test_short_fits_have_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tasks(replace(FEW, epochs=300_000))[0].timings > fits._LONG
 
 
+@pytest.mark.long
 def test_fits_in_processes_are_the_same(apart: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """They come to the same weights, and each of their epochs is heard of, the scout's too."""
     heard: list[tuple[str, EpochReport]] = []

@@ -151,6 +151,7 @@ def test_tensorboard_folder_that_cannot_be_made(tmp_path: Path) -> None:
 # --- pictures
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("name", "begins"), [("losses.png", b"\x89PNG"), ("losses.svg", b"<svg"), ("new/l.SVG", b"<svg")]
 )

@@ -131,6 +131,7 @@ def test_a_checkpoint_of_another_beginning_is_refused(tmp_path: Path) -> None:
             folder.checkpoint("final", packed, QUICK, 1, "cpu")
 
 
+@pytest.mark.long
 def test_what_is_begun_with(really_shipped: str) -> None:
     """The shipped model and what it learned from, for another device of its vendor, and for no other."""
     start = warm_start.find([H20])
@@ -182,6 +183,7 @@ def run(diode: RunCommand, file: Path, *options: str) -> Any:
     return diode("train", "--dataset", str(file), "--folds", "0", "--num-epochs", "1", "-o", str(output), *options)
 
 
+@pytest.mark.long
 def test_training_for_another_device(diode: RunCommand, h20_file: Path, really_shipped: str) -> None:
     """It begins with the shipped model unasked and says so; the card keeps it, and the command that does it again."""
     result = run(diode, h20_file)
@@ -196,6 +198,7 @@ def test_training_for_another_device(diode: RunCommand, h20_file: Path, really_s
     assert (card.data["problems"], len(artifact.load(h20_file.with_name("m.pt")).trained_on)) == (12, 12)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "options", [("--warm-start", "none"), ("--hidden-dim", "8"), ("--members", "2"), ("--model-type", "base")]
 )

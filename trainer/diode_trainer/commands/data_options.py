@@ -73,7 +73,7 @@ class DataOptions:
             "--regime",
             metavar="NAME",
             help=f"Only timings in this regime: {', '.join(REGIME_NAMES)}, or all. deployed is graph and read_flush.",
-            show_default="for files the one nearest to deployed by problem, else all",
+            show_default="all; for files, the one nearest to deployment for each problem",
         ),
     ] = None
     all_matches: Annotated[bool, typer.Option("--all-matches", help="Accept hardware of several kinds.")] = False
@@ -117,7 +117,7 @@ class DataOptions:
     def load(self, database: str, *, is_typed: bool = False) -> ExampleSet:
         """Read the data, and describe it on stderr.
 
-        If the warehouse does not exist or is empty, the bundled measurements are read.
+        If the warehouse does not exist or is empty, this reads the bundled measurements instead.
 
         Args:
             database: warehouse.
@@ -132,7 +132,7 @@ class DataOptions:
         wanted = self._wanted()
         if self.are_of_files:
             files = self._files()
-            with progress("reading, files", total=len(files.paths)) as advance:
+            with progress("reading files", total=len(files.paths)) as advance:
                 found = load_files(files, wanted, lambda: advance(1))
         else:
             try:
@@ -169,5 +169,5 @@ def _bundled(wanted: ExampleFilter, why: str) -> LoadedData:
     from diode_trainer.data.sources import BUNDLED, load_bundled
 
     print_note(f"{why}, so this uses {BUNDLED}")
-    with progress(f"reading {BUNDLED}, files") as advance:
+    with progress(f"reading files of {BUNDLED}") as advance:
         return load_bundled(wanted, lambda: advance(1))

@@ -33,7 +33,7 @@ class JudgingOptions:
         typer.Option(
             metavar="MODE",
             help="Replay the hook in this mode instead (adaptive, top_k or zero): how many kernels it would benchmark,"
-            " the regret after that, and how often it is as right as it is sure.",
+            " the regret after that, and stated against observed confidence.",
         ),
     ] = None
     kernel_price: Annotated[

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -15,30 +14,13 @@ from diode_store.records import STOCK_POLICY
 from diode_store.timing.noise import noisiest
 from diode_store.timing.plausible import without_implausible
 from diode_trainer.data.dataset import Examples, ExampleSet, canonical
-from diode_trainer.data.from_files import Files, read_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from diode_store.records import Hardware, KernelConfig, Measurement, Timing
+    from diode_store.records import KernelConfig, Measurement, Timing
 
     Select = Callable[[list[Measurement]], list[Measurement]]
-
-
-def load_file(
-    path: Path | str, *, hardware: Hardware | None = None, select: Select = lambda usable: usable
-) -> ExampleSet:
-    """Read one file of measurements in any import format; `sources` reads several files.
-
-    Args:
-        path: file to read.
-        hardware: device of lines that name none.
-        select: filters the usable measurements.
-
-    Raises:
-        DatasetError: the file does not exist, an entry is not a measurement, or no example is left; names the place.
-    """
-    return load_measurements(read_files(Files.named([Path(path)]), hardware).measurements, str(path), select)
 
 
 def load_measurements(

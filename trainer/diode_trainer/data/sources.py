@@ -141,7 +141,8 @@ def _check_that_each_has_run(
         found = [example for example in dataset if example.hardware.key in keys]
         if not found:
             what = f"no examples of {wanted.describe() or 'any problem'} on {describe(devices)}"
-            raise DatasetError(f"{where}: {what}; leave {name!r} out of --hardware, or ask for others")
+            remedy = f"leave {name!r} out of --hardware, or change --op, --dtype or --regime"
+            raise DatasetError(f"{where}: {what}; {remedy}")
         if not any(example.ran.any() for example in found):
             timings = counted(sum(len(example) for example in found), "timing")
             raise DatasetError(f"{where}: no kernel ran on {describe(devices)}: all of its {timings} are failures")
@@ -247,8 +248,8 @@ def _told(
         return []
     told = ", ".join(f"{name} of {counted(number, 'problem')}" for name, number in sorted(kept.items()))
     others = ", ".join(f"{name} of {counted(number, 'problem')}" for name, number in sorted(left_out.items()))
-    ending = f"; left out, as these have nearer ones: {others}" if others else ""
-    return [f"regimes: {told}{ending}; --regime takes one alone"]
+    ending = f"; left out, since these problems have timings nearer to deployment: {others}" if others else ""
+    return [f"regimes: {told}{ending}; --regime selects one"]
 
 
 def _on(where: str, devices: Sequence[Hardware], wanted: ExampleFilter) -> dict[str, list[Hardware]]:

@@ -268,7 +268,8 @@ class _Fitting:
             self._load(state)
         except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
             raise ModelError(
-                f"the checkpoint of the interrupted fit is of another torch-diode ({first_line(error)}); {START_ANEW}"
+                "the checkpoint of the interrupted fit is of another version of torch-diode"
+                f" ({first_line(error)}); {START_ANEW}"
             ) from None
 
     def _load(self, state: dict[str, Any]) -> None:

@@ -46,7 +46,7 @@ class _Sweep:
 @app.command(epilog="Example: diode collect-and-train --num-shapes 300 --search-space SAMPLE:50 --log-normal")
 @takes_options(_Sweep, "sweep")
 @takes_options(train_options.RecipeOptions, "recipe")
-def collect_and_train(  # noqa: PLR0913 - one parameter an option
+def collect_and_train(  # noqa: PLR0913 - one parameter per option
     *,
     dataset: Annotated[
         Path, typer.Option("--dataset", help="Training set, .jsonl; .json and .msgpack hold Triton kernels only.")

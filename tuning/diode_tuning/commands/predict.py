@@ -115,7 +115,7 @@ class _Wanted:
     epilog="Example: diode predict --op mm --m 16 --n 4096 --k 4096 --layout nt --hardware h200", no_args_is_help=True
 )
 @takes_options(_Wanted)
-def predict(  # noqa: PLR0913 - one parameter an option
+def predict(  # noqa: PLR0913 - one parameter per option
     context: typer.Context,
     *,
     options: _Wanted,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from diode_collectors.ingest.pack import PackReport
 
 
-def pack(  # noqa: PLR0913 - one argument an option
+def pack(  # noqa: PLR0913 - one argument per option
     files: Annotated[list[Path], typer.Argument(metavar="FILE|DIR...", help="Spools, segments, .jsonl or .jsonl.gz.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the segments.")],
     hardware: Annotated[

@@ -51,7 +51,7 @@ def configure(level: str, style: str = "text") -> None:
 
     Args:
         level: lowest level to log.
-        style: ``text`` for key=value, ``json`` for an object a line.
+        style: ``text`` for key=value, ``json`` for an object per line.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_FORMATTERS[style]())

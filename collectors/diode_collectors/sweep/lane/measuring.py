@@ -19,8 +19,8 @@ from diode_collectors.feedback.records import measurement_from_feedback
 from diode_collectors.inductor.adapter import config_of_choice
 from diode_collectors.inductor.device import device_uuid
 from diode_collectors.inductor.failures import works
-from diode_collectors.inductor.graphs import OperandSets, Rotation
-from diode_collectors.inductor.running import captured, unload
+from diode_collectors.inductor.graphs import OperandSets
+from diode_collectors.inductor.running import captured, rotation_of, unload
 from diode_collectors.inductor.timer import CpuTimer, GpuTimer
 from diode_collectors.sweep.device_state import DeviceMonitor
 from diode_collectors.sweep.lane.benchmark import (
@@ -325,16 +325,12 @@ class Measuring:
             output.fill_(0.0 if is_vendor else float("nan"))
             return captured(choice, lambda: cache.benchmark_choice(choice, tensors))
 
-        def launch_over(number: int) -> Callable[[], object]:
-            *own, out = sets.of(number, [*inputs, output])
-            return captured(choice, lambda: choice.benchmark(*own, out=out))
-
         return Candidate(
             choice.name,
             is_vendor,
             prepare,
             lambda: reference.error_of(output, is_vendor=is_vendor),
-            Rotation(sets, launch_over),
+            rotation_of(choice, [*inputs, output], sets),
         )
 
     def on_feedback(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:

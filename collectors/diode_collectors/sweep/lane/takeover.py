@@ -54,10 +54,10 @@ def settings_for(space: SearchSpace, *, on_cpu: bool, include_tma: bool) -> dict
         "max_autotune_gemm_search_space": space.listed,
         # A seventh of EXHAUSTIVE needs too much shared memory; some versions would try.
         "max_autotune_prune_choices_based_on_shared_mem": True,
-        # Each of its choices compiles a graph of its own.
+        # Each choice of decompose_k compiles its own graph.
         "triton.num_decompose_k_splits": 0,
         "triton.enable_persistent_tma_matmul": include_tma,
-        # Choose at once, not in the scheduler with fusions tried too.
+        # Choose before scheduling, without trying fusions.
         "benchmark_epilogue_fusion": False,
         "benchmark_template_fusion": False,
         "autotune_in_subproc": False,

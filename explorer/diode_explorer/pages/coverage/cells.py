@@ -83,7 +83,7 @@ class Map:
 
     @property
     def chosen(self) -> dict[str, int]:
-        """Chosen octaves of the map: column → start. Both make a cell, one a row or a column."""
+        """Chosen octaves of the map: column → start. Two choose a cell, one chooses a row or a column."""
         return {name: int(self.filters[name]) for name in self.columns if name in self.filters}
 
     @cached_property
