@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
 _PATIENCE_S = 5.0
+_MESSAGE_S = 1.0
+"""Least seconds for the rest of a message that began in time."""
 _STDERR = 2
 _LONGEST_S = 1e6
 """Time limit in seconds above which there is no limit: the system counts milliseconds in 32 bits."""
@@ -128,16 +130,17 @@ class Child:
 
         Raises:
             DiodeError: the error that the process reports.
-            ChildLateError: no message came in time; the process is killed.
+            ChildLateError: no whole message came in time; the process is killed.
             ChildError: the process ended.
         """
+        late = threading.Event()
         with self._reading:
             try:
-                is_late = not self._connection.poll(max(limit_s, 0.0) if limit_s < _LONGEST_S else None)
-                message = None if is_late else self._read()
+                message = self._read_within(max(limit_s, 0.0) if limit_s < _LONGEST_S else None, late)
             except (EOFError, OSError):
-                raise ChildError(self._how_it_ended()) from None
-        if is_late:
+                if not late.is_set():
+                    raise ChildError(self._how_it_ended()) from None
+        if late.is_set():
             self.kill()
             raise ChildLateError(f"took more than {limit_s:g} s")
         if isinstance(message, Failed):
@@ -218,6 +221,26 @@ class Child:
             self._process.wait()
         with self._reading:
             self._connection.close()
+
+    def _read_within(self, limit_s: float | None, late: threading.Event) -> Any:
+        """Read a message; set ``late`` if it does not come in time, or stops in the middle."""
+        deadline = time.monotonic() + (limit_s or 0.0)
+        if not self._connection.poll(limit_s):
+            late.set()
+            return None
+        if limit_s is None:
+            return self._read()
+
+        def end() -> None:
+            late.set()
+            self.kill()
+
+        killer = threading.Timer(max(deadline - time.monotonic(), _MESSAGE_S), end)
+        killer.start()
+        try:
+            return self._read()
+        finally:
+            killer.cancel()
 
     def _read(self) -> Any:
         return pickle.loads(self._connection.recv_bytes())  # noqa: S301 - from a process of our own

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from diode_explorer.judging.verdict import ALL, FEWEST_UNSEEN, MOST_CASES, UNSEEN, Judged, Verdict, Verdicts
+from diode_explorer.judging.verdict import ALL, FEWEST_UNSEEN, MOST_CASES, UNSEEN, JudgedProblem, Verdict, Verdicts
 from diode_store.command_line.render import problem_text
 from diode_store.errors import DatasetError, ModelError
 from diode_store.lake.lake import lake_of
@@ -169,7 +169,7 @@ def _verdict(
     )
 
 
-def _judged(judgements: Sequence[ProblemJudgement], drawn: Sequence[_Case]) -> tuple[Judged, ...]:
+def _judged(judgements: Sequence[ProblemJudgement], drawn: Sequence[_Case]) -> tuple[JudgedProblem, ...]:
     cases: dict[tuple[ProblemShape, str, str | None], list[_Case]] = defaultdict(list)
     for case in reversed(drawn):
         cases[case.like].append(case)
@@ -178,9 +178,9 @@ def _judged(judgements: Sequence[ProblemJudgement], drawn: Sequence[_Case]) -> t
     return tuple(sorted(found, key=lambda one: -one.regret))
 
 
-def _of(judgement: ProblemJudgement, case: _Case) -> Judged:
+def _of(judgement: ProblemJudgement, case: _Case) -> JudgedProblem:
     vendors = judgement.measured_us[judgement.is_vendor]
-    return Judged(
+    return JudgedProblem(
         problem_key=case.problem_key,
         hardware=judgement.hardware.name,
         environment_key=case.environment_key,

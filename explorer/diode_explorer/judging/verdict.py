@@ -36,7 +36,7 @@ class Wanted:
     """``UNSEEN`` or ``ALL``; None for unseen problems alone if there are enough."""
 
 
-class Judged(NamedTuple):
+class JudgedProblem(NamedTuple):
     """A model's result on one problem, in one environment and regime."""
 
     problem_key: str
@@ -78,7 +78,7 @@ class Verdict:
     """Figures by ranking: the model first, then the baselines."""
     parts: Mapping[str, Mapping[str, Report]]
     """Slice → part → the model's figures."""
-    judged: tuple[Judged, ...]
+    judged: tuple[JudgedProblem, ...]
     """Results by problem, the costliest first."""
     learned_from: int
     """Number of these problems that the model was trained on."""

@@ -40,6 +40,12 @@ def clumsy(parent: Parent) -> None:
         raise RuntimeError("a library does not like to be interrupted")
 
 
+def stop_halfway(parent: Parent) -> None:
+    """Stop in the middle of a message, whose first four bytes are its length."""
+    os.write(parent._connection.fileno(), b"\x00\x00\x10\x00a part")
+    time.sleep(600)
+
+
 def _answer(request: str | tuple[str, KernelConfig], say: Say) -> object:  # noqa: C901 - one case a request
     if isinstance(request, tuple):
         return request[1] == triton_config(16)

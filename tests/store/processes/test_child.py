@@ -104,6 +104,14 @@ def test_a_function_that_is_not_there(function: str) -> None:
         assert child.waiting() == ([], False)
 
 
+def test_a_message_that_stops_in_the_middle_is_late() -> None:
+    """The limit holds for the whole message, not only for its first byte."""
+    with Child("children:stop_halfway") as child:
+        with pytest.raises(ChildLateError, match=r"^took more than 0.3 s$"):
+            child.receive(0.3)
+        assert child.exit_status == -signal.SIGKILL
+
+
 def test_a_time_limit(child: Child) -> None:
     """It holds for the whole answer, without the time between parts, and ends the process."""
     assert answer_of(child, "count 1")[0] == [0]

@@ -20,7 +20,7 @@ from diode_trainer.report.specification import LEAST_LOSS, TALL, diagonal, loss,
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from diode_explorer.judging.verdict import Judged, Verdict
+    from diode_explorer.judging.verdict import JudgedProblem, Verdict
     from diode_explorer.pages.page import Asked
     from diode_trainer.judging.metrics import Report
     from diode_trainer.report.parts import Part
@@ -58,18 +58,18 @@ def pair_parts(asked: Asked, names: Sequence[str], verdicts: Sequence[Verdict], 
         yield _better_table(place, name, names[1 - place], pairs)
 
 
-def _pairs(first: Verdict, second: Verdict) -> list[tuple[Judged, Judged]]:
+def _pairs(first: Verdict, second: Verdict) -> list[tuple[JudgedProblem, JudgedProblem]]:
     """Return both models' results on each problem."""
     others = {one.case: one for one in second.judged}
     return [(one, others[one.case]) for one in first.judged if one.case in others]
 
 
-def _ratio(pair: tuple[Judged, Judged]) -> float:
+def _ratio(pair: tuple[JudgedProblem, JudgedProblem]) -> float:
     """Return the first model's time over the second's."""
     return pair[0].picked_us / pair[1].picked_us
 
 
-def _facts(names: Sequence[str], pairs: Sequence[tuple[Judged, Judged]]) -> Facts:
+def _facts(names: Sequence[str], pairs: Sequence[tuple[JudgedProblem, JudgedProblem]]) -> Facts:
     ratios = [_ratio(pair) for pair in pairs]
     better = [sum(ratio < 1 / (1 + _BEYOND) for ratio in ratios), sum(ratio > 1 + _BEYOND for ratio in ratios)]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else 1.0
@@ -109,7 +109,7 @@ def _scatter(asked: Asked, names: Sequence[str], first: Verdict, second: Verdict
     )
 
 
-def _better(names: Sequence[str], one: Judged, other: Judged) -> str:
+def _better(names: Sequence[str], one: JudgedProblem, other: JudgedProblem) -> str:
     ratio = _ratio((one, other))
     if 1 / (1 + _BEYOND) <= ratio <= 1 + _BEYOND:
         return "about the same"
@@ -167,7 +167,7 @@ def _parts_table(names: Sequence[str], by: str, first: Mapping[str, Report], sec
     )
 
 
-def _better_table(place: int, name: str, other: str, pairs: Sequence[tuple[Judged, Judged]]) -> Table:
+def _better_table(place: int, name: str, other: str, pairs: Sequence[tuple[JudgedProblem, JudgedProblem]]) -> Table:
     """Return the problems on which one model's pick is faster, and by how much."""
     sided = [pair if place == 0 else (pair[1], pair[0]) for pair in pairs]
     ahead = sorted((pair for pair in sided if _ratio(pair) < 1), key=_ratio)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diode_explorer.judging.verdict import Judged
+from diode_explorer.judging.verdict import JudgedProblem
 from diode_explorer.pages import cases
 from diode_trainer.report.evaluation.content import WORST
 from diode_trainer.report.parts import NUMBER, Column, Note, Picture, Section, Table, with_addresses
@@ -41,13 +41,13 @@ def report_parts(asked: Asked, verdict: Verdict, by: str) -> Iterator[Part]:
             yield section
 
 
-def case_address(asked: Asked, judged: Judged) -> str | None:
+def case_address(asked: Asked, judged: JudgedProblem) -> str | None:
     """Return the address of an evaluated problem."""
     values = {name: getattr(judged, column) for name, column in cases.TO_PROBLEM.values.items()}
     return asked.address(str(cases.TO_PROBLEM.page), values)
 
 
-def problems_table(judged: Iterable[Judged]) -> Table:
+def problems_table(judged: Iterable[JudgedProblem]) -> Table:
     """Return the costliest problems; a download has all."""
     return Table(
         "problems",
@@ -66,7 +66,7 @@ def problems_table(judged: Iterable[Judged]) -> Table:
             cases.VENDOR_US,
             cases.CONFIGS,
         ),
-        Answer(Judged._fields, tuple(judged)),
+        Answer(JudgedProblem._fields, tuple(judged)),
         most=WORST,
     )
 
@@ -82,7 +82,7 @@ def _part_by_part(section: Section, by: str, verdict: Verdict) -> Section:
     return replace(section, title=f"By {by}", parts=parts, text=text)
 
 
-def _linked_picks(asked: Asked, judged: tuple[Judged, ...]) -> Callable[[Row], str | None]:
+def _linked_picks(asked: Asked, judged: tuple[JudgedProblem, ...]) -> Callable[[Row], str | None]:
     """Return a function that finds a point's problem by its name and its time, to the digits of the picture."""
     found = {(one.problem, f"{one.picked_us:.4g}"): one for one in judged}
 
@@ -93,7 +93,7 @@ def _linked_picks(asked: Asked, judged: tuple[Judged, ...]) -> Callable[[Row], s
     return link
 
 
-def _linked_worst(asked: Asked, judged: tuple[Judged, ...]) -> Callable[[Row], str | None]:
+def _linked_worst(asked: Asked, judged: tuple[JudgedProblem, ...]) -> Callable[[Row], str | None]:
     """Return a function that finds a row's problem by its name."""
     found = {f"{number}. {one.problem}": one for number, one in enumerate(judged[:WORST], 1)}
 
