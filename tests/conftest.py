@@ -80,7 +80,7 @@ def pytest_collection_finish() -> None:
     """Keep the garbage collector, a tenth of the time, from walking objects that live as long as the tests."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(100_000, 50, 50)
 
 
 def pytest_sessionfinish() -> None:

@@ -183,7 +183,7 @@ def test_for_a_program(user: User, tmp_path: Path) -> None:
     assert json.loads(after.stdout)["model_selections"] == 1
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -146,7 +146,7 @@ def test_what_broke_first_and_what_broke_most(feed: Feed) -> None:
     assert [row["ratio"] for row in rows(parts(feed, CHANGE, verdict="faster")["most"])] == [0.5]
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -265,7 +265,7 @@ def test_nothing_matches(feed: Feed) -> None:
     assert facts(page["sides"])["after"] == "torch 2.13.0"
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", SLICES)
 def test_a_picture_is_vega_lite(feed: Feed, name: str) -> None:
     """For every kind of slice, also with one problem and without a name."""

@@ -198,6 +198,7 @@ def test_how_a_model_does(database: str, background: Background) -> None:
     assert command == "diode evaluate --model v3_model --hardware 'NVIDIA H200' --by op --report v3_model.html"
 
 
+@pytest.mark.long
 def test_two_models(database: str, background: Background, contrary: Path) -> None:
     """Both are judged by the same problems: who is faster where, by how much."""
     assert contrary.exists()

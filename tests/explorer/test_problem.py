@@ -115,6 +115,7 @@ def test_the_models_ranking_is_beside_the_times(database_url: str, background: B
     assert notes(found) == []
 
 
+@pytest.mark.long
 def test_predictions_are_in_the_regime_of_the_times(database_url: str, background: Background) -> None:
     """Behind a flush that writes, a kernel takes 4 us more than deployed."""
     times = samples.timings_of({config: MEASURED[place] for place, config in enumerate(CONFIGS)})

@@ -56,6 +56,7 @@ def test_two_reports_are_the_same(warehouse: str, tmp_path: Path) -> None:
     assert "index.html" in read(tmp_path / "one")
 
 
+@pytest.mark.long
 def test_sigterm_ends_it_with_its_processes(warehouse: str, tmp_path: Path) -> None:
     """It exits as after Ctrl-C, and what it had started is gone."""
     program = Path(sys.executable).with_name("diode")
@@ -151,6 +152,7 @@ def test_a_report_takes_the_place_of_one(warehouse: str, tmp_path: Path) -> None
     assert (folder / "index.html").read_text() == "mine as well"
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -76,6 +76,7 @@ def test_downloads_are_what_is_shown(site: Site) -> None:
     assert csv.headers["content-disposition"] == 'attachment; filename="overview-machines.csv"'
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "path", ["/overview", "/live", "/theme.css", "/static/site.js", "/drawing/draw.js", "/nope", "/overview?x=1"]
 )
@@ -245,6 +246,7 @@ def test_a_server_says_that_it_stopped(database_url: str, number: int) -> None:
     site.said.close()
 
 
+@pytest.mark.long
 def test_a_port_in_use(database_url: str) -> None:
     """Is said with what to do."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -50,7 +50,7 @@ def asking(site: Site, line: str | bytes, *headers: str | bytes) -> bytes:
     return b"".join((each if isinstance(each, bytes) else each.encode()) + b"\r\n" for each in lines) + _ENDS
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("line", "status", "why"),
     [

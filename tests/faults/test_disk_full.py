@@ -88,6 +88,7 @@ def test_a_spool_without_one_free_byte(
     assert_exactly_once(database_url, [*uids, *(m.uid for m in produce(2, range(3)))], produced)
 
 
+@pytest.mark.long
 def test_a_full_database_disk(processes: ForkServer, small_disk: MakeDisk, spool: Path, database_path: Path) -> None:
     """No room for the warehouse: not ready, told how to mend it, nothing half written; with room it goes on."""
     disk = small_disk(2 * MIB)

@@ -193,7 +193,7 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_record_takes_more_memory_than_it_may(
     tmp_path: Path, database_path: Path, database_url: str, name: str

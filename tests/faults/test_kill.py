@@ -101,6 +101,7 @@ def test_kill_9_beside_postgresql(processes: ForkServer, spool: Path, postgres_u
     check(processes, spool, postgres_url, kills)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stride", sizes(9, 1))
 def test_a_writer_killed_at_one_step_after_the_other(
     processes: ForkServer, spool: Path, database_url: str, stride: int
@@ -117,6 +118,7 @@ def test_a_writer_killed_at_one_step_after_the_other(
     assert assert_exactly_once(database_url, processes.acknowledged(), produced, others=True) > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stride", sizes(41, 1))
 def test_an_ingester_killed_at_one_step_after_the_other(
     processes: ForkServer, spool: Path, database_path: Path, tmp_path: Path, stride: int

@@ -28,6 +28,7 @@ NUMBERS = range(12)
 EXPECTED = sorted(decision(number).uid for number in NUMBERS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stride", sizes(23, 1))
 def test_an_ingester_killed_at_one_step_after_the_other(
     processes: ForkServer, spool: Path, database_path: Path, tmp_path: Path, stride: int

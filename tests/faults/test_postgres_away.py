@@ -80,6 +80,7 @@ def test_a_server_killed_while_the_daemon_writes(
     assert "Traceback" not in daemon.log.read_text()
 
 
+@pytest.mark.long
 def test_a_server_away_for_long(processes: ForkServer, spool: Path, server: PostgresServer, url: str) -> None:
     """Stopped in order: the daemon is not ready, waits ever longer, keeps the spool, and is ready again by itself."""
     port = free_port()

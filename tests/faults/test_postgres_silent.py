@@ -129,6 +129,7 @@ def test_a_database_that_falls_silent(fallen: Fallen, moment: str, way: str) -> 
     fallen.finish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moment", ["copy", *(pytest.param(each, marks=long) for each in ("ping", "statement"))])
 def test_a_connection_that_falls_silent(fallen: Fallen, moment: str) -> None:
     """The server answers others, so the daemon goes on over a new connection while the old one stays dead."""

@@ -56,6 +56,7 @@ def run(data: Path, *command: object, **environment: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_all_that_is_made_is_private(careless: ForkServer, tmp_path: Path) -> None:
     """With a umask of 000: spool, lock, quarantine, database with its log, lake and backup are 0600 in folders 0700."""
     data = tmp_path / "data"

@@ -4,6 +4,7 @@ import random
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
 import sqlalchemy as sa
 from compare import assert_exactly_once
 from processes import drained
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    import pytest
     from processes import Child, ForkServer
 
 DAEMONS = 4
@@ -42,6 +42,7 @@ def finish(daemons: Sequence[Child], spools: Sequence[Path]) -> None:
         assert not daemon.says("event=rejected"), daemon.log.read_text()
 
 
+@pytest.mark.long
 def test_a_second_daemon_on_a_spool(processes: ForkServer, spool: Path, database_url: str) -> None:
     """It ends with 1 and one line that names the first, which goes on; --once leaves it the spool and ends with 0."""
     uids = [uid_of(1, number) for number in range(300)]

@@ -144,6 +144,7 @@ def test_a_folder_that_cannot_be_written(
     finish(ordinary, daemon, writer, spool, str(place))
 
 
+@pytest.mark.long
 def test_a_spool_that_cannot_be_emptied(ordinary: ForkServer, spool: Path, database_url: str) -> None:
     """The spool loses its write permission: what is stored is not removed, is not stored again, and goes in the end."""
     writer = ordinary.writer(spool, 1, pause_s=0.05)

@@ -71,6 +71,7 @@ def test_sure_template_is_left_alone() -> None:
     assert watch.timed == []
 
 
+@pytest.mark.quick(2)
 @each_op
 @each_path
 def test_several_are_benchmarked_where_the_members_disagree(op: str, deferred: bool) -> None:  # noqa: FBT001 - a parameter of pytest's

@@ -88,6 +88,7 @@ def compared(uid: str, known: KnownLists, met: dict[Key, int]) -> Callable[..., 
     return look
 
 
+@pytest.mark.long
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("transposed", [False, pytest.param(True, marks=long)], ids=["nn", "nt"])
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ def is_vendor(name: str, op: str) -> bool:
     return name in {op, f"bias_{op}"}
 
 
+@pytest.mark.quick(2)
 @each_op
 @each_path
 def test_top_k_leaves_the_best_predicted(op: str, deferred: bool) -> None:  # noqa: FBT001 - a parameter of pytest's

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @each_op
 @each_path
 def test_broken_model_leaves_stock(op: str, deferred: bool, caplog: pytest.LogCaptureFixture) -> None:  # noqa: FBT001 - a parameter of pytest's
@@ -86,7 +86,7 @@ def test_unknown_hardware_leaves_stock(op: str) -> None:
     )
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("domain", "reason"),
     [

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @each_op
 @each_path
 def test_observing_changes_nothing(op: str, deferred: bool) -> None:  # noqa: FBT001 - a parameter of pytest's

@@ -42,6 +42,7 @@ def step(handler: DiodeInductorChoices | None) -> tuple[int, int, int]:
     return int(calls), found["autograd_cache_miss"], found["autograd_cache_hit"]
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")
 def test_the_aot_autograd_cache_knows_who_chose() -> None:
     """Forward and backward graphs that are cached together are served to the same model and policy only."""

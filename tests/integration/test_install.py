@@ -122,6 +122,7 @@ def test_handler_holds_in_this_thread_and_new_ones() -> None:
     assert in_thread(uuid_of_this_thread) == handler.uuid()
 
 
+@pytest.mark.long
 def test_backward_in_another_thread_is_hooked() -> None:
     """Backward graphs, which are compiled in the thread that runs them, are hooked like forward ones."""
     with cached_compiles():

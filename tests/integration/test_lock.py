@@ -105,6 +105,7 @@ def test_what_is_within_noise_of_it(tmp_path: Path) -> None:
     assert pick.configs[0].block_k == 32
 
 
+@pytest.mark.quick(1)
 @each_op
 def test_the_same_choices_again(op: str, tmp_path: Path) -> None:
     """With the file as picks the run keeps alone what stock Inductor had to time."""

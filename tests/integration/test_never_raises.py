@@ -101,6 +101,7 @@ def test_a_log_that_raises_is_survived(tmp_path: Path) -> None:
         assert compile_op("mm", handler).left == stock.left
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("search_space", ["EXHAUSTIVE", "inherit"])
 def test_choices_that_refuse_marks_are_survived(search_space: str) -> None:
     """Choices whose annotations raise cost the model's decision, not the compile."""
@@ -113,6 +114,7 @@ def test_choices_that_refuse_marks_are_survived(search_space: str) -> None:
     assert all(POLICY_ANNOTATION not in choice.annotations for choice in watch.kept[0])
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("options", [{"observe": True}, {"hardware": None}], ids=["observed", "abstained"])
 def test_stock_choices_that_refuse_marks_are_survived(options: dict[str, Any]) -> None:
     """Where stock Inductor chooses, a choice that cannot be marked stays, and the others tell of the decision."""

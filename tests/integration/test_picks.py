@@ -92,6 +92,7 @@ def test_the_first_of_a_tie_that_is_listed(op: str, first_is_vendor: bool, tmp_p
     )
 
 
+@pytest.mark.quick(1)
 @each_op
 def test_a_kernel_that_is_not_listed_is_left_to_the_model(
     op: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -200,7 +201,7 @@ def test_a_graph_that_a_pick_breaks_is_compiled_again_without_it(
     assert any(line.startswith("a kernel that was picked cannot be used, so the graph has") for line in caplog.messages)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @each_op
 @pytest.mark.parametrize("rank", [0, 1])
 def test_observing_changes_nothing(op: str, rank: int, tmp_path: Path) -> None:

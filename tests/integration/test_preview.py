@@ -49,6 +49,7 @@ def previews(shapes: Sequence[str], hardware: str = "h200", **options: Any) -> l
     return list(Previewer(device(hardware), **options).previews([parse_problem(each).problem() for each in shapes]))
 
 
+@pytest.mark.long
 def test_every_op_and_dtype() -> None:
     """The model decides each; what it ranks is in the order of the predictions, and nothing is benchmarked."""
     counters.clear()
@@ -93,6 +94,7 @@ def test_small_products_are_products_on_a_gpu(shape: str) -> None:
     assert found.decision.problem.shape == found.problem.shape
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("shape", ["mm:64x64x1", "addmm:64x64x1", "bmm:64x64x1:4", "bmm:1x64x1:4"])
 def test_columns_by_rows_are_no_product(shape: str) -> None:
     """Inductor multiplies element by element on a GPU; others in the same graph are asked about as ever."""
@@ -101,6 +103,7 @@ def test_columns_by_rows_are_no_product(shape: str) -> None:
     assert found[1].reason == "Inductor multiplies element by element"
 
 
+@pytest.mark.long
 def test_a_batch_of_vectors_cannot_be_asked_about() -> None:
     """On a CPU, which is what compiles here, Inductor makes sums of it; that is said."""
     (found,) = previews(["bmm:1x64x128:4"])

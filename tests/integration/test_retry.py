@@ -31,6 +31,7 @@ def compile_fx() -> ModuleType:
     return compile_fx
 
 
+@pytest.mark.quick(2)
 @each_op
 @each_path
 def test_the_vendors_kernel_takes_over(op: str, deferred: bool, caplog: pytest.LogCaptureFixture) -> None:  # noqa: FBT001 - a parameter of pytest's

@@ -151,6 +151,7 @@ def test_passwords_are_hidden_and_refused(url: str, shown: str) -> None:
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "url",
     ["postgresql://me@db:5432/w", "postgresql://db/w?passfile=/x", "/data/a:b@c.db", "sqlite:////data/w.db", "w.db"],

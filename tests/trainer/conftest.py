@@ -11,6 +11,7 @@ from saved_models import CARD, small_network
 from synthetic import MM, learnable, measurement_of
 
 from diode_trainer import artifact, catalogue
+from diode_trainer.judging.baselines import trees
 
 if TYPE_CHECKING:
     from conftest import RunCommand
@@ -32,6 +33,12 @@ def shipped(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     folder = tmp_path_factory.mktemp("shipped")
     monkeypatch.setattr(catalogue, "trained_models_dir", lambda: folder)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the baseline of boosted trees enough rounds for these problems; all take half of the commands' time."""
+    monkeypatch.setattr(trees, "_ROUNDS", 40)
 
 
 QUICK = ("--num-epochs", "5", "--hidden-dim", "8", "--num-layers", "1", "--model-type", "base")

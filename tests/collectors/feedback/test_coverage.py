@@ -111,6 +111,7 @@ def test_what_is_not_timed_says_why(options: dict[str, Any], expected: Coverage)
     assert covered(torch.mm, A, B, **options) == expected
 
 
+@pytest.mark.long
 def test_a_product_made_pointwise_is_counted() -> None:
     """Inductor makes a sum of a row times a column, and nothing is chosen."""
     assert covered(

@@ -81,6 +81,7 @@ def test_addmm_scalars_come_from_the_vendor_call_too() -> None:
     assert found[0].environment.template_hashes == {}
 
 
+@pytest.mark.long
 def test_cpp_choices_of_a_real_benchmark() -> None:
     """A bmm timed for real on this CPU: ATen and Inductor's own C++ template, in microseconds."""
     seen: list[Any] = []

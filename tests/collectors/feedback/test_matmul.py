@@ -80,6 +80,7 @@ def test_times_are_what_inductor_measured() -> None:
     assert collector.not_held.timings == len(timings) == collector.stats.timings - 1
 
 
+@pytest.mark.long
 def test_batches_dtypes_and_biases_are_the_true_ones() -> None:
     """Nothing is assumed of a problem."""
     with triton_choices_on_cpu(), MatmulDatasetCollector("my gpu") as collector:

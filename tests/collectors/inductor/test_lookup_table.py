@@ -158,6 +158,7 @@ def test_entries_name_every_parameter(name: str) -> None:
         assert entry == {"template_id": config.template, **told}
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", ["mm", "addmm", "addmm with scalars", "bmm", "baddbmm"])
 def test_inductor_takes_the_kernel_of_the_table(name: str) -> None:
     """The table's kernels with all their parameters, in its order, and no others."""

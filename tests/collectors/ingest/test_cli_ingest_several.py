@@ -89,6 +89,7 @@ def test_a_spool_that_may_not_be_read(spools: tuple[Path, Path], both: Sequence[
     assert (report["measurements"], "error" in report["spools"][0]) == (1, True)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("mode", ["--once", "--dry-run", "status"])
 def test_the_only_spool_may_not_be_read(spools: tuple[Path, Path], both: Sequence[object], mode: str) -> None:
     """The line is all there is."""

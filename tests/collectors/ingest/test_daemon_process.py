@@ -54,6 +54,7 @@ def test_a_signal_finishes_the_batch(directory: Path, database_path: Path, delay
     assert stored_in(database_path) == list(range(1500))
 
 
+@pytest.mark.long
 def test_a_single_pass_obeys_signals_too(directory: Path, database_path: Path) -> None:
     """`--once` interrupted finishes its batch, says that the rest is still there, and exits with 0."""
     fill(directory, range(400), timings=150)
@@ -106,6 +107,7 @@ def test_a_second_signal_ends_it_at_once(directory: Path, database_path: Path) -
     assert stored_in(database_path) == list(range(10))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("delay_s", [0.1, *(pytest.param(delay_s, marks=long) for delay_s in (0.0, 0.2, 0.4))])
 def test_a_killed_daemon_loses_and_doubles_nothing(directory: Path, database_path: Path, delay_s: float) -> None:
     """After kill -9 the next one takes over the spool, and every record is there exactly once."""

@@ -109,6 +109,7 @@ def test_ops_dtypes_and_layouts(data: BundledSet) -> None:
     assert ", ".join(f"{number:,} {layout}" for layout, number in data.layouts.items()) in data.told()
 
 
+@pytest.mark.quick(1)
 def test_how_long_the_fastest_kernels_take(data: BundledSet) -> None:
     """The README's text counts the problems by that."""
     best: dict[bytes, float] = {}
@@ -120,6 +121,7 @@ def test_how_long_the_fastest_kernels_take(data: BundledSet) -> None:
     assert f"{told} up to {max(best.values()) / 1000:.1f} ms" in data.told_in_words()
 
 
+@pytest.mark.long
 def test_rows_that_are_not_whole_16_bytes() -> None:
     """The README says in how many problems of each set a row of A or B is such."""
     for data in SETS:
@@ -129,6 +131,7 @@ def test_rows_that_are_not_whole_16_bytes() -> None:
     assert f"in the first set in {FIRST.unaligned}." in DEPLOYED.told_in_words()
 
 
+@pytest.mark.quick(1)
 def test_the_kernels_are_the_ones_inductor_offers(data: BundledSet) -> None:
     """Vendor kernels, Triton templates and persistent-TMA ones, by their uids; the vendor's for every problem."""
     templates = {timing.config.template for measurement in data.found() for timing in measurement.timings}

@@ -202,6 +202,7 @@ def test_what_32_bits_do_not_hold_stays_a_number() -> None:
     )
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("old", "new"),
     [

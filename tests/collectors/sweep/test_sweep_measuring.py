@@ -80,6 +80,7 @@ def bmm(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     return result
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("text", ["mm:33x47x65", "addmm:16x24x32", "baddbmm:8x8x8:2"])
 def test_the_vendors_kernel_alone(tmp_path: Path, text: str) -> None:
     """Of one choice Inductor makes no benchmark of its own accord."""

@@ -243,6 +243,7 @@ def tf32_as_it_was() -> Iterator[None]:
     torch.backends.cuda.matmul.allow_tf32 = before
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("op", ["addmm", "bmm", "baddbmm", "tf32"])
 def test_a_guide_is_found_for_every_op(op: str, tf32_as_it_was: None) -> None:
     """By the key that a sweep's problem has before anything is compiled."""

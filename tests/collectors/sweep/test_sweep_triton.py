@@ -118,6 +118,7 @@ def test_repeats_tell_finalists_from_estimates(tmp_path: Path) -> None:
     assert sum(timing.is_estimate for timing in record.timings) > 3
 
 
+@pytest.mark.long
 def test_the_record_says_of_which_family_the_problem_is_and_how_the_finals_ended(tmp_path: Path) -> None:
     """The family from the problem's name; a problem without one has none."""
     with scripted(tmp_path) as (measuring, _):
@@ -230,6 +231,7 @@ def test_a_problem_of_which_nothing_runs_is_recorded_too(tmp_path: Path) -> None
     assert {(timing.outcome, timing.runtime_us) for timing in record.timings} == {(Outcome.OUT_OF_RESOURCES, None)}
 
 
+@pytest.mark.long
 def test_launches_that_could_not_be_hidden_are_flagged(tmp_path: Path) -> None:
     """A measurement with such times stays out of every view; the next one without is trusted."""
     with scripted(tmp_path) as (measuring, timer):

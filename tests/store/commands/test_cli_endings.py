@@ -38,6 +38,7 @@ def test_a_full_disk_is_one_line(args: tuple[str, ...], database_path: Path) -> 
     assert (done.returncode, done.stderr) == (1, expected)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("endless", "number"),
     [

@@ -124,7 +124,7 @@ def test_fastest_as_csv(warehouse: Store, diode: RunCommand) -> None:
     ]
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -203,6 +203,7 @@ def test_fastest_of_nothing_says_what_there_is(warehouse: Store, diode: RunComma
     )
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -83,6 +83,7 @@ def test_the_fastest_kernel_of_each_problem(locks: Locks) -> None:
     assert found.err.startswith("hardware: NVIDIA H200 (sm_90, 132 multiprocessors)\nenvironment: ")
 
 
+@pytest.mark.quick(1)
 def test_the_same_warehouse_makes_the_same_bytes(locks: Locks) -> None:
     """Whichever order the measurements came in."""
     for m in (64, 8, 128, 16):
@@ -194,6 +195,7 @@ def test_a_template_that_was_recorded_later(locks: Locks) -> None:
     assert [pick.template_hashes for pick in locks.picks()] == [{"triton::bmm": "16"}, {"triton::mm": "d4b9"}]
 
 
+@pytest.mark.quick(1)
 def test_devices(locks: Locks) -> None:
     """A file is for one; several are listed; a name that matches none says what there is."""
     locks.measure({A: 80.0})
@@ -207,6 +209,7 @@ def test_devices(locks: Locks) -> None:
     assert "no hardware matches 'a100'" in locks.run("--hardware", "a100").err
 
 
+@pytest.mark.quick(1)
 def test_one_op_and_a_script(locks: Locks) -> None:
     """The others stay out; --json has the counts and the notes."""
     locks.measure({A: 80.0})

@@ -101,6 +101,7 @@ def test_query_reads_sql_from_stdin(warehouse: Store) -> None:
     assert finished.stdout == "n\n5\n"
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [
@@ -118,7 +119,7 @@ def test_query_errors_are_one_line(warehouse: Store, diode: RunCommand, sql: str
     assert result.err.count("\n") == 1
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("suffix", [".csv", ".Csv.GZ", ".JSON", ".json.gz", ".parquet", ".Parquet"])
 def test_query_writes_a_file(warehouse: Store, diode: RunCommand, tmp_path: Path, suffix: str) -> None:
     """The suffix names the format, in upper or lower case; a file holds what stdout would."""

@@ -60,6 +60,7 @@ def _rows(lake: Lake) -> list[tuple[int, int]]:
     return ask(lake, "SELECT measurement_id, count(*) FROM timings GROUP BY 1 ORDER BY 1")
 
 
+@pytest.mark.long
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("kills", sizes(3, 100))
 @pytest.mark.parametrize("how", ["one", "several"])

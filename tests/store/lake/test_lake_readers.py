@@ -55,6 +55,7 @@ def start_reader(url: str) -> subprocess.Popen[str]:
     return reader
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_another_process_reads(
     store: Store, database_url: str, lake: Lake, make_measurement: MakeMeasurement, number: signal.Signals

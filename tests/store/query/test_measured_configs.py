@@ -83,6 +83,7 @@ def test_a_later_failure_hides_no_times(measured: Measured) -> None:
     assert measured.of(PROBLEM)[PROBLEM.key].times_us == {A: 20.0}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("regime", "expected"), [("graph", "graph"), (None, "write_flush")])
 def test_the_regime_nearest_to_deployment(measured: Measured, regime: str | None, expected: str) -> None:
     """Nor do times of two regimes; one that nobody knows comes last."""

@@ -50,7 +50,7 @@ def test_analyze_counts_rows_and_seconds(connection: duckdb.DuckDBPyConnection) 
     assert all(line.endswith(" s") for line in lines)
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("analyze", [False, True])
 @pytest.mark.parametrize(
     "sql",

@@ -118,7 +118,7 @@ def test_there_are_ten() -> None:
     assert [recipe.number for recipe in RECIPES] == list(range(1, 11)) == list(BY_HAND)
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
 def test_the_rows_worked_out_by_hand(views: Warehouse, database_url: str, recipe: Any) -> None:
     """Over the small warehouse each recipe gives what its measurements say."""

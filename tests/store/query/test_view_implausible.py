@@ -41,7 +41,7 @@ KNOWN = " UNION ".join(
 )
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("hardware", "problem", "timing", "reason"),
     [

@@ -233,6 +233,7 @@ def digest(path: Path) -> tuple[Any, ...]:
     return (*samples.sql(path, query)[0], *samples.sql(path, "SELECT count(*), sum(config_id) FROM timings")[0])
 
 
+@pytest.mark.long
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("kills", sizes(2, 40))
 @pytest.mark.parametrize("way", WAYS)

@@ -37,6 +37,7 @@ def statements(after: str) -> list[str]:
     return [statement.strip() for statement in block[1].split(";") if statement.strip()]
 
 
+@pytest.mark.long
 def test_the_page_from_set_up_to_restore(fresh: PostgresServer, diode: RunCommand, tmp_path: Path) -> None:
     """Role and database as on the page are enough to upgrade, write, read with a second role, dump and restore."""
     for statement in statements("Set it up once"):

@@ -217,6 +217,7 @@ def commit(connection: sa.Connection) -> None:
     """Do nothing more: the commit is next."""
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("first", "then", "end"),
     [

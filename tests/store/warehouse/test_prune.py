@@ -199,6 +199,7 @@ def test_a_nightly_prune_reads_by_index(store: Store, database_path: Path) -> No
     assert "ix_measurements_ingested_at" in row[3]
 
 
+@pytest.mark.quick(1)
 def test_prunes_and_writers_at_once(any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that delete the same and two that write end without a deadlock; each measurement goes once, none is lost."""
     monkeypatch.setattr(pruning, "_TIMINGS_AT_ONCE", 60)

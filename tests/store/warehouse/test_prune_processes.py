@@ -108,6 +108,7 @@ def test_ctrl_c_says_what_was_deleted(large: Path) -> None:
     assert err == f"stopped early; {said}\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", sizes(2, 40))
 def test_killed_prunes_leave_whole_measurements(large: Path, kills: int) -> None:
     """SIGKILL at any moment loses nothing half, and running it again deletes the rest."""

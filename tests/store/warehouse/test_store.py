@@ -183,6 +183,7 @@ def test_ids_are_cached_only_after_the_commit(
     assert integrity_problems(any_store.engine) == []
 
 
+@pytest.mark.long
 @pytest.mark.quick(1)
 def test_concurrent_writers(any_url: str) -> None:
     """Processes that bring the same new rows at the same time write every measurement once, and none fails."""

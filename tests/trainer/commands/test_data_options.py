@@ -56,6 +56,7 @@ def test_ways_to_name_extensions(diode: RunCommand, trained: Path, folder: Path,
     assert json.loads(result.out)["problems"] == 24
 
 
+@pytest.mark.long
 def test_several_named_files(diode: RunCommand, trained: Path, folder: Path, tmp_path: Path) -> None:
     """--dataset takes several files, of several formats."""
     files = [str(folder / "rows.parquet"), str(folder / "dataset.msgpack")]

@@ -48,6 +48,7 @@ def test_reports_are_reproducible(diode: RunCommand, trained: Path, tmp_path: Pa
     assert pages[0].read_bytes() == pages[1].read_bytes()
 
 
+@pytest.mark.long
 def test_report_without_a_history(diode: RunCommand, trained: Path, tmp_path: Path) -> None:
     """A model without its history has no learning curve, and a line says so; a damaged one is not fatal either."""
     command = ("evaluate", "--model", "quick", "--hardware", "h200", "--report", str(tmp_path / "out.html"))
@@ -59,6 +60,7 @@ def test_report_without_a_history(diode: RunCommand, trained: Path, tmp_path: Pa
     assert "Left out: there is no quick.history.json beside the model" in (tmp_path / "out.html").read_text("utf-8")
 
 
+@pytest.mark.long
 def test_report_without_the_vendor(diode: RunCommand, trained: Path, tmp_path: Path) -> None:
     """With --no-vendor the report counts Triton's choices too, and says so."""
     page = tmp_path / "out.html"
