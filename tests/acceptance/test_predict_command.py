@@ -53,6 +53,7 @@ def test_one_product(diode: RunCommand, database_url: str, monkeypatch: pytest.M
     assert plain["decided_by"] == "model"
 
 
+@pytest.mark.long
 def test_a_device_that_only_the_warehouse_knows(diode: RunCommand, database_url: str) -> None:
     """By its name or an alias of the user's; a name that both know means the measured one."""
     own = Hardware("nvidia", "NVIDIA Own 1", "sm_90", 144)

@@ -160,6 +160,7 @@ def test_two_models_are_a_choice(contrary: Path) -> None:
     assert MODEL.implied() == {}
 
 
+@pytest.mark.long
 def test_how_a_model_does(database: str, background: Background) -> None:
     """Its figures are those of its picks, the worst problem leads to its page, and the pictures are a report's."""
     with Feed(database) as feed:

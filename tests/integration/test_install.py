@@ -143,6 +143,7 @@ def test_same_policy_finds_its_graphs() -> None:
             assert train_step(again) == WARM
 
 
+@pytest.mark.long
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "other", [{"model": TileModel(sha256="b" * 64)}, {"mode": "zero"}, {"top_k_configs": 1}], ids=str

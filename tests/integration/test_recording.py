@@ -337,6 +337,7 @@ def test_many_threads_record(spool: Path) -> None:
     assert counts(stats) == [200, 0, 0]
 
 
+@pytest.mark.long
 def test_a_forked_child_and_the_exit(spool: Path) -> None:
     """A child records on its own, whatever its parent's threads hold, and what waits is handed over at exit."""
     script = Path(__file__).parent / "recording_fork.py"

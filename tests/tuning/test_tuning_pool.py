@@ -64,6 +64,7 @@ def test_many_named_products_have_no_company(tmp_path: Path) -> None:
     assert spaces(found.rounds(60.0)) == ["GUIDED:12"]
 
 
+@pytest.mark.long
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("budget_s", "rounds"), [(5.0, 1), (1200.0, 3), (180.0, 1), (300.0, 1), (600.0, 2), (36000.0, 3)]
@@ -170,6 +171,7 @@ def test_what_is_left_out(tmp_path: Path) -> None:
         pool(absent, large)
 
 
+@pytest.mark.long
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("measured", "is_known"), [("EXHAUSTIVE", True), ("SAMPLE:96", False), ("odd", False)])
 def test_what_was_timed_by_fewer_is_measured_again(database_url: str, measured: str, is_known: bool) -> None:  # noqa: FBT001

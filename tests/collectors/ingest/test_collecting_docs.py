@@ -11,6 +11,7 @@ from diode_store.wire.segments import read_segment
 PAGE = (Path(__file__).parents[3] / "docs" / "ingest.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_the_example_of_collecting_runs(tmp_path: Path) -> None:
     """The page's Python example, on a CPU and with an empty cache, says what the page says and spools a record."""
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

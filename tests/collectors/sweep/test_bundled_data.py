@@ -109,6 +109,7 @@ def test_ops_dtypes_and_layouts(data: BundledSet) -> None:
     assert ", ".join(f"{number:,} {layout}" for layout, number in data.layouts.items()) in data.told()
 
 
+@pytest.mark.long
 @pytest.mark.quick(1)
 def test_how_long_the_fastest_kernels_take(data: BundledSet) -> None:
     """The README's text counts the problems by that."""

@@ -351,6 +351,7 @@ def test_a_killed_sweep_leaves_no_files(tmp_path: Path, *, share_kernels: bool) 
     assert list(sweep.temporary.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [5, *(pytest.param(seed, marks=long) for seed in range(6, 15))])
 def test_killed_lanes_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
     """While the sweep lives, its lanes may be killed at any moment; what was hit three times is for the next one."""

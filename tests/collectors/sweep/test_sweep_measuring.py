@@ -148,6 +148,7 @@ def test_what_inductor_does_not_autotune_says_why(tmp_path: Path, text: str, why
     assert (result.measurement, result.silent) == (None, why)
 
 
+@pytest.mark.long
 def test_one_measuring_measures_many_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after one that raised, and the same one again; nothing of one is in the next, nor on the disk."""
     texts = ["bmm:16x48x32:3/nt", "mm:16x16x16/int64", "bmm:8x8x8:2", "bmm:16x48x32:3/nt"]

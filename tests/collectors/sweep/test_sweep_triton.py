@@ -159,6 +159,7 @@ def test_choices_that_do_not_run_are_outcomes(tmp_path: Path) -> None:
     assert 0 < len(failed) < len(record.timings) - 5
 
 
+@pytest.mark.long
 def test_choices_that_do_not_compile_are_outcomes(tmp_path: Path) -> None:
     """Inductor drops them from its list before anybody is told; the record has them."""
 
