@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from snippets import printed_by
 
 from diode_collectors.spool.spool import Spool
