@@ -57,7 +57,7 @@ warehouse = Table(
     Column("uuid", String(36), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     _extra(),
-    comment="One row: which warehouse this is, so that a lake never serves another one's data",
+    comment="One row: which warehouse this is, so that a cache never serves another one's data",
 )
 
 hardware = Table(
@@ -175,7 +175,7 @@ measurements = Table(
     Index(None, "hardware_id", "problem_id"),
     # Old rows are found without reading everything: a nightly prune that has nothing to do ends at once.
     Index(None, "ingested_at"),
-    # Never reuse a deleted measurement's id: the lake knows by its id what it already has.
+    # Never reuse a deleted measurement's id: the cache knows by its id what it already has.
     sqlite_autoincrement=True,
 )
 

@@ -12,8 +12,8 @@ import numpy as np
 from diode_explorer.judging.verdict import ALL, FEWEST_UNSEEN, MOST_CASES, UNSEEN, Judged, Verdict, Verdicts
 from diode_store.command_line.render import problem_text
 from diode_store.errors import DatasetError, ModelError
-from diode_store.lake.lake import lake_of
-from diode_store.query.analytics import open_lake
+from diode_store.cache.cache import cache_of
+from diode_store.query.analytics import open_cache
 from diode_store.records import ProblemShape
 from diode_trainer.artifact import load
 from diode_trainer.commands.evidence import judged as named
@@ -80,11 +80,11 @@ def judge(wanted: Wanted, database: str, tell: Callable[[float], None]) -> Verdi
     Raises:
         ModelError: a model cannot be loaded.
         DatasetError: there are no problems to evaluate models on.
-        LakeError: the lake cannot be read.
+        CacheError: the cache cannot be read.
     """
     models = [_loaded(path, sha256) for path, sha256 in wanted.models]
     tell(_LOADED)
-    with closing(open_lake(lake_of(database), memory=_MEMORY, views=("training_timings",))) as connection:
+    with closing(open_cache(cache_of(database), memory=_MEMORY, views=("training_timings",))) as connection:
         cases = _cases(connection, wanted)
         if not cases:
             raise DatasetError("no timings with these filters can evaluate a model; remove a filter")

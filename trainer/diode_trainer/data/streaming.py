@@ -51,7 +51,7 @@ def stream_examples(connection: DuckDBPyConnection, where: str, parameters: Sequ
         parameters: values of the clause.
 
     Raises:
-        QueryError: the lake cannot be read.
+        QueryError: the cache cannot be read.
     """
     from diode_store.query.results import stream
 
