@@ -36,7 +36,6 @@ import shipped_data
 from scale import fill
 
 import diode_store.cache.change  # noqa: F401 - likewise
-
 from diode_store.cache.cache import Cache
 from diode_store.cache.layout import FACTS
 from diode_store.cache.sync import sync

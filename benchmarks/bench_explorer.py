@@ -34,8 +34,8 @@ import scale
 import shipped_data
 
 from diode_explorer.pages import PAGES
-from diode_store.command_line.console import print_rows
 from diode_store.cache.cache import cache_of
+from diode_store.command_line.console import print_rows
 from diode_store.query.analytics import open_cache
 from diode_store.wire.codec import encode
 from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes, pack_payload

@@ -28,9 +28,9 @@ import pyarrow.parquet as pq
 import shipped_data
 import sqlalchemy as sa
 
-from diode_store.devices.known import known_device
 from diode_store.cache.cache import Cache, cache_path
 from diode_store.cache.sync import sync
+from diode_store.devices.known import known_device
 from diode_store.records import Hardware, Problem, TensorSpec, TimingMethod
 from diode_store.timing.noise import band_of, sigmas_of
 from diode_store.warehouse import migrate, schema

@@ -114,6 +114,10 @@ class DamagedCacheError(CacheError):
     """The cache is damaged or of another format; the next sync rebuilds it."""
 
 
+CORRUPT = "Corrupt database file"
+"""DuckDB's words for a block whose checksum is wrong."""
+
+
 class CacheValueError(CacheError):
     """The warehouse holds a value of the wrong type; correct that row."""
 

@@ -34,6 +34,8 @@ _SUMMARIZED_AT_ONCE = 2_000_000
 """Timings of the cases that are summarized at once, which decides the memory that this takes."""
 _ROWS_AT_ONCE = 4 * ROWS_PER_GROUP
 """Rows of an insert: DuckDB writes whole row groups once, and others again."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """All measurements of a warehouse in the order of their cases."""
@@ -55,7 +57,7 @@ class Plan:
 def make_plan(source: WarehouseRows, timings_per_measurement: float) -> Plan:
     """Number the cases of a warehouse in the order of their keys."""
     regimes: dict[str | None, int] = {}
-    rows = source.rows(f"SELECT id, {_KEYS} FROM measurements")  # noqa: S608 - our own names
+    rows = source.rows(f"SELECT id, {_KEYS} FROM measurements")
     found = np.array([(*row[:4], regimes.setdefault(row[4], len(regimes))) for row in rows], np.int64).reshape(-1, 5)
     names = sorted(regimes, key=lambda name: (name is None, name or ""))
     found[:, 4] = np.array([names.index(name) for name in regimes], np.int64)[found[:, 4]] if len(found) else 0
@@ -83,13 +85,15 @@ class Base:
         """Write the facts of each chunk; call ``took`` with their numbers of measurements and timings."""
         columns = [list(column) for column in zip(*plan.keys, strict=True)]
         types = ("INTEGER", "BIGINT", "BIGINT", "BIGINT", "VARCHAR")
-        values = ", ".join(f"unnest(${place}::{kind}[]) AS {name}" for place, (kind, name) in enumerate(
-            zip(types, ("case_no", *_KEYS.split(", ")), strict=True), 1))
+        values = ", ".join(
+            f"unnest(${place}::{kind}[]) AS {name}"
+            for place, (kind, name) in enumerate(zip(types, ("case_no", *_KEYS.split(", ")), strict=True), 1)
+        )
         self._connection.execute(f"CREATE TEMP TABLE all_cases AS SELECT {values}", columns)
         waiting: dict[str, list[pa.Table]] = {table: [] for table in FACTS}
         for start, facts in zip(range(0, len(plan.ids), plan.size), chunks, strict=True):
-            ids, numbers = (each[start : start + plan.size] for each in (plan.ids, plan.numbers))
-            found = _numbered(facts, ids, numbers)
+            here = slice(start, start + plan.size)
+            found = _numbered(facts, plan.ids[here], plan.numbers[here])
             took(*(table.num_rows for table in found.values()))
             for table, rows in found.items():
                 waiting[table].append(rows)
@@ -120,16 +124,18 @@ class Base:
                 case_no AS old_no,
                 (sum(timings) OVER (ORDER BY {_KEYS}) // {_SUMMARIZED_AT_ONCE})::INTEGER AS part
             FROM (SELECT case_no, {_KEYS}, sum(timing_count) AS timings FROM {NOW}.stored_measurements GROUP BY ALL)
-        """)  # noqa: S608 - our own names
+        """)
         for (part,) in run("SELECT DISTINCT part FROM all_cases ORDER BY part").fetchall():
             run("CREATE OR REPLACE TEMP TABLE part AS SELECT old_no, case_no FROM all_cases WHERE part = $1", [part])
             for table, order in _ORDER.items():
-                run(f"""
+                run(
+                    f"""
                     INSERT INTO {FRESH}.{table}
                     SELECT here.* REPLACE (part.case_no AS case_no)
                     FROM {NOW}.stored_{table} AS here JOIN part ON part.old_no = here.case_no
-                    ORDER BY ALL
-                """.replace("ORDER BY ALL", f"ORDER BY {order}"))  # noqa: S608 - our own names
+                    ORDER BY {order}
+                """
+                )
         self._summarize()
 
     def _summarize(self) -> None:
@@ -149,7 +155,7 @@ class Base:
                 GROUP BY case_no
             )
             GROUP BY part ORDER BY part
-        """).fetchall()  # noqa: S608 - our own names
+        """).fetchall()
         for first, last in parts:
             for table in FACTS:
                 here = f"FROM {FRESH}.{table} WHERE case_no BETWEEN {first:d} AND {last:d}"
@@ -159,9 +165,7 @@ class Base:
             world.summarize("all_summaries")
             world.count("all_covered")
         run(f"INSERT INTO {FRESH}.summaries FROM all_summaries ORDER BY case_no")
-        run(
-            f"INSERT INTO {FRESH}.covered SELECT * EXCLUDE (timings), sum(timings)::BIGINT FROM all_covered GROUP BY ALL"  # noqa: S608 - our own names
-        )
+        run(f"INSERT INTO {FRESH}.covered SELECT * EXCLUDE (timings), sum(timings) FROM all_covered GROUP BY ALL")
 
 
 def _numbered(

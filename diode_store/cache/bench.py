@@ -98,4 +98,3 @@ def value(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
     """Return the only value of a SELECT."""
     [[found]] = connection.execute(sql).fetchall()
     return found
-

@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import secrets
+import stat
 import time
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -28,9 +29,9 @@ from diode_store.system.files import (
     entries_of,
     expanded,
     read_bounded,
-    sync_folder,
     try_lock,
     whole_file,
+    write_durably,
 )
 from diode_store.system.urls import is_url, redact, sqlite_path
 
@@ -44,7 +45,8 @@ RECENT, BASE = "recent", "base"
 """Kinds of a DuckDB file; also the names by which DuckDB attaches them."""
 
 _STATE = "state.json"
-_SUFFIXES = (".duckdb", ".wal", ".new")
+_OURS = (".duckdb", ".wal", ".new", ".tmp", ".damaged")
+"""Suffixes of the files that a sync makes."""
 _REBUILD = "run `diode cache rebuild`"
 _HEAD_BYTES = 12_288
 """Bytes of DuckDB's three headers, the only part of a file that the checksums of its blocks do not cover."""
@@ -82,6 +84,8 @@ class State:
     base: File | None = None
     measurements: int = 0
     timings: int = 0
+    recent_timings: int = 0
+    """Timings in the recent file."""
     base_measurements: int = 0
     """Measurements in the base, with dropped ones."""
     base_timings: int = 0
@@ -146,7 +150,7 @@ class Cache:
         try:
             inside = content["state"]
             if content["digest"] != _digest(inside):
-                raise ValueError
+                raise DamagedCacheError(f"{place} is damaged; {_REBUILD}")
             files = {kind: inside[kind] and File(**inside[kind]) for kind in (RECENT, BASE)}
             return State(**{**inside, **files})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -178,6 +182,8 @@ class Cache:
                     _open(self.path, file, undo)
             except DamagedCacheError as error:
                 return str(error).rpartition(";")[0]
+            except FileNotFoundError as error:
+                return f"{error.filename} is missing"
             except OSError as error:
                 return f"{error.filename}: {error.strerror}"
         reason = self._reason_file(state)
@@ -195,12 +201,7 @@ class Cache:
         """Make ``state`` the current one, and delete files that it does not name; the caller must hold the lock."""
         inside = asdict(state)
         content = json.dumps({"format": FORMAT, "digest": _digest(inside), "state": inside}, indent=1)
-        with whole_file(self.path / _STATE) as beside:
-            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "w") as file:  # noqa: PTH123 - private at once
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        sync_folder(self.path)
+        write_durably({self.path / _STATE: content.encode()})
         self.sweep(state)
 
     def seal(self, path: Path, kind: str) -> File:
@@ -214,10 +215,10 @@ class Cache:
     def sweep(self, state: State | None) -> None:
         """Delete all files of syncs that ``state`` does not name; needs the lock."""
         named = {file.name for file in state.files.values()} if state else set()
-        for entry, _ in entries_of(self.path):
-            is_mark = entry.name.endswith(".damaged")
-            if is_mark or (entry.name.endswith(_SUFFIXES) and entry.name not in named):
-                (self.path / entry.name).unlink(missing_ok=True)
+        for entry, found in entries_of(self.path):
+            if entry.name.endswith(_OURS) and entry.name not in named and not stat.S_ISDIR(found.st_mode):
+                with contextlib.suppress(OSError):
+                    (self.path / entry.name).unlink()
 
     def sizes(self) -> dict[str, int]:
         """Return the size of every file in bytes."""
@@ -237,14 +238,7 @@ class Cache:
         except OSError as error:
             raise CacheError(f"{self} cannot be written ({error.strerror}); {remedy}") from error
         try:
-            deadline = time.monotonic() + timeout_s
-            while not try_lock(descriptor):
-                if time.monotonic() > deadline:
-                    raise CacheError(
-                        f"another sync of {self} has been running for over {timeout_s:g} s; "
-                        "wait for it or end it, or read the cache as it is with --no-sync"
-                    )
-                time.sleep(_LOCK_POLL_S)
+            self._wait_for(descriptor, timeout_s)
         except OSError as error:
             os.close(descriptor)
             raise CacheError(f"{self} cannot be locked: {error.strerror}; {remedy}") from error
@@ -255,6 +249,16 @@ class Cache:
             yield
         finally:
             os.close(descriptor)
+
+    def _wait_for(self, descriptor: int, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise CacheError(
+                    f"another sync of {self} has been running for over {timeout_s:g} s; "
+                    "wait for it or end it, or read the cache as it is with --no-sync"
+                )
+            time.sleep(_LOCK_POLL_S)
 
 
 def _open(folder: Path, file: File, undo: contextlib.ExitStack) -> str:

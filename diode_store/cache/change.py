@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ import duckdb
 import numpy as np
 
 from diode_store.cache.base import FRESH, Base, make_plan
-from diode_store.cache.bench import NOW, opened, show_state, value
+from diode_store.cache.bench import NOW, opened, show_state
 from diode_store.cache.cache import BASE, RECENT, Reading, State
 from diode_store.cache.diff import Difference, compare
 from diode_store.cache.facts import TIMINGS_AT_ONCE, timings_per_measurement
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from diode_store.cache.cache import Cache, File
+    from diode_store.cache.cache import Cache
     from diode_store.cache.source import WarehouseRows
 
 MOST_RECENT = 1_000_000
@@ -39,6 +40,7 @@ MOST_RECENT = 1_000_000
 RECENT_SHARE = 0.1
 """Share of the base's timings, added or dropped, from which a sync writes a new base."""
 _FULL = re.compile("no space left|could not write|cannot write|failed to write", re.IGNORECASE)
+_TOTALS = "SELECT count(*), coalesce(sum(timing_count), 0)::BIGINT FROM {}"
 
 
 class BrokenCacheError(CacheError):
@@ -113,7 +115,8 @@ class Change:
             ) from error
         finally:
             for litter in self._cache.path.glob("*.new*"):
-                litter.unlink(missing_ok=True)
+                with suppress(OSError):
+                    litter.unlink()
 
     def _made(self, fresh: State, before: State, recent: Path) -> State:
         old = {BASE: str(self._cache.path / before.base.name)} if before.base else {}
@@ -125,12 +128,14 @@ class Change:
             work = self._read_small(connection, fresh, before, (RECENT, *old))
             if not work.needs_first_base:
                 self._grow(connection, work, has_base=bool(old))
-        base = before.base if old else None
+            after = _counted(work.after, connection)
+        after = replace(after, base=before.base if old else None)
         if work.needs_first_base:
-            base = self._new_base({}, recent, lambda con: self._first_base(con, work))
-        elif self._has_grown(recent, before) or (work.is_other and old):
-            base = self._new_base(old, recent, lambda con: self._next_base(con, (RECENT, *old)))
-        after = self._counted(replace(work.after, base=base), recent)
+            after = self._based(after, {}, recent, lambda con: self._first_base(con, work))
+        elif _has_outgrown(after, before) or (work.is_other and old):
+            after = self._based(after, old, recent, lambda con: self._next_base(con, (RECENT, *old)))
+        else:
+            after = replace(after, base_measurements=before.base_measurements, base_timings=before.base_timings)
         recent.chmod(PRIVATE_FILE)
         after = replace(after, recent=self._cache.seal(recent, RECENT))
         self._cache.publish(after)
@@ -191,19 +196,32 @@ class Change:
         self._warehouse.left_out.clear()
         self._on_progress(timings)
 
-    def _new_base(
-        self, old: dict[str, str], recent: Path, write: Callable[[duckdb.DuckDBPyConnection], None]
-    ) -> File:
-        """Write a new base, empty the recent file of what the base has, and return the base."""
+    def _based(
+        self,
+        after: State,
+        old: dict[str, str],
+        recent: Path,
+        write: Callable[[duckdb.DuckDBPyConnection], None],
+    ) -> State:
+        """Write a new base, and empty the recent file of what the base has; return the state with the base."""
         path = self._cache.path / f"{BASE}.new"
         with opened(old, {RECENT: recent, FRESH: path}) as connection:
             write(connection)
-            connection.execute("BEGIN")
             for name in (*STORED, "dropped", "changed"):
-                connection.execute(f"DELETE FROM {RECENT}.{name}")  # noqa: S608 - our own names
-            connection.execute("COMMIT")
+                connection.execute(f"DELETE FROM {RECENT}.{name}")
+            measurements, timings = connection.execute(_TOTALS.format(f"{FRESH}.measurements")).fetchall()[0]
         path.chmod(PRIVATE_FILE)
-        return self._cache.seal(path, BASE)
+        return replace(
+            after,
+            base=self._cache.seal(path, BASE),
+            base_measurements=measurements,
+            base_timings=timings,
+            measurements=measurements,
+            timings=timings,
+            recent_timings=0,
+            dropped=0,
+            changed=0,
+        )
 
     def _first_base(self, connection: duckdb.DuckDBPyConnection, work: _Work) -> None:
         with self._warehouse.snapshot():
@@ -215,27 +233,27 @@ class Change:
         show_state(connection, Reading(State(dropped=1, changed=1), {}), kinds)
         Base(connection).write_from_cache()
 
-    def _has_grown(self, recent: Path, before: State) -> bool:
-        """Return whether so much was added or dropped that a new base pays off."""
-        with opened({RECENT: str(recent)}, {}) as connection:
-            added = value(connection, f"SELECT count(*) FROM {RECENT}.timings")  # noqa: S608 - our own names
-            dropped = value(connection, f"SELECT count(*) FROM {RECENT}.dropped")  # noqa: S608 - our own names
-        share = RECENT_SHARE * before.base_timings
-        of_dropped = dropped * before.base_timings / max(1, before.base_measurements)
-        return bool(added > max(MOST_RECENT, share) or of_dropped > max(MOST_RECENT, share))
 
-    def _counted(self, after: State, recent: Path) -> State:
-        """Return the state with the counts of its files."""
-        old = {BASE: str(self._cache.path / after.base.name)} if after.base else {}
-        with opened({RECENT: str(recent), **old}, {}) as connection:
-            show_state(connection, Reading(State(dropped=1, changed=1), {}), (RECENT, *old))
-            counts = {
-                "measurements": f"SELECT count(*) FROM {NOW}.stored_measurements",  # noqa: S608 - our own names
-                "timings": f"SELECT coalesce(sum(timing_count), 0)::BIGINT FROM {NOW}.stored_measurements",  # noqa: S608 - our own names
-                "dropped": f"SELECT count(*) FROM {RECENT}.dropped",  # noqa: S608 - our own names
-                "changed": f"SELECT count(*) FROM {RECENT}.changed",  # noqa: S608 - our own names
-            }
-            if old:
-                counts["base_measurements"] = f"SELECT count(*) FROM {BASE}.measurements"  # noqa: S608 - our own names
-                counts["base_timings"] = f"SELECT count(*) FROM {BASE}.timings"  # noqa: S608 - our own names
-            return replace(after, **{name: value(connection, sql) for name, sql in counts.items()})
+def _counted(after: State, connection: duckdb.DuckDBPyConnection) -> State:
+    """Return a state, shown in the schema ``NOW``, with the counts of its rows."""
+    measurements, timings = connection.execute(_TOTALS.format(f"{NOW}.stored_measurements")).fetchall()[0]
+    [rows] = connection.execute(
+        f"SELECT (SELECT count(*) FROM {RECENT}.timings), (SELECT count(*) FROM {RECENT}.dropped), "
+        f"(SELECT count(*) FROM {RECENT}.changed)"
+    ).fetchall()
+    recent_timings, dropped, changed = rows
+    return replace(
+        after,
+        measurements=measurements,
+        timings=timings,
+        recent_timings=recent_timings,
+        dropped=dropped,
+        changed=changed,
+    )
+
+
+def _has_outgrown(after: State, before: State) -> bool:
+    """Return whether so much was added or dropped that a new base pays off."""
+    least = max(MOST_RECENT, RECENT_SHARE * before.base_timings)
+    dropped = after.dropped * before.base_timings / max(1, before.base_measurements)
+    return after.recent_timings > least or dropped > least

@@ -34,7 +34,7 @@ def read_facts(source: Facts, ids: NDArray[np.int64]) -> Iterator[tuple[str, pa.
         with source.snapshot():
             for table, columns in FACTS.items():
                 key = next(iter(columns))
-                sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {_among(key, some)}"  # noqa: S608 - our own
+                sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {_among(key, some)}"
                 for batch in source.batches(columns, sql):
                     yield table, batch
 
@@ -45,7 +45,7 @@ def _pieces(source: Facts, ids: NDArray[np.int64]) -> Iterator[NDArray[np.int64]
         return
     with source.snapshot():
         counted = source.rows(
-            f"SELECT measurement_id, count(*) FROM timings WHERE {_among('measurement_id', ids)} GROUP BY 1"  # noqa: S608 - our own
+            f"SELECT measurement_id, count(*) FROM timings WHERE {_among('measurement_id', ids)} GROUP BY 1"
         )
         counts = dict(map(tuple, counted))
     for some in in_batches(ids.tolist(), lambda number: counts.get(number, 0) + 1, TIMINGS_AT_ONCE):
@@ -70,7 +70,7 @@ def timings_per_measurement(source: WarehouseRows, ids: NDArray[np.int64]) -> fl
     starts = np.linspace(0, len(ordered) - width, _SAMPLES).astype(int)
     with source.snapshot():
         counts = [
-            next(iter(source.rows(f"SELECT count(*) FROM timings WHERE {_among('measurement_id', some)}")))[0]  # noqa: S608 - our own
+            next(iter(source.rows(f"SELECT count(*) FROM timings WHERE {_among('measurement_id', some)}")))[0]
             for some in (ordered[start : start + width] for start in starts)
         ]
-    return max(1.0, sum(counts) / (_SAMPLES * width))
+    return max(1.0, float(sum(counts)) / (_SAMPLES * width))

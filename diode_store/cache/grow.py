@@ -21,7 +21,8 @@ _KEYS = "hardware_id, environment_id, problem_id, regime"
 _NEW_CASES = f"""
     CREATE OR REPLACE TEMP TABLE new_cases AS
     SELECT
-        (row_number() OVER (ORDER BY {_KEYS}) + (SELECT coalesce(max(case_no), 0) FROM known_cases))::INTEGER AS case_no,
+        (row_number() OVER (ORDER BY {_KEYS}) + (SELECT coalesce(max(case_no), 0) FROM known_cases))::INTEGER
+            AS case_no,
         {_KEYS}
     FROM (
         SELECT DISTINCT {_KEYS}
@@ -30,13 +31,13 @@ _NEW_CASES = f"""
             ON n.hardware_id = t.hardware_id AND n.environment_id = t.environment_id AND n.problem_id = t.problem_id
             AND n.regime IS NOT DISTINCT FROM t.regime
     )
-"""  # noqa: S608 - our own names
+"""
 _CHANGED_MARKS = f"""
     SELECT coalesce(old.id, new.id) AS id
     FROM old_marks AS old
     FULL JOIN {RECENT}.marks AS new USING (id)
     WHERE old.flags IS DISTINCT FROM new.flags OR old.superseded_by IS DISTINCT FROM new.superseded_by
-"""  # noqa: S608 - our own names
+"""
 
 
 class Growth:
@@ -67,12 +68,15 @@ class Growth:
             INSERT INTO touched
             SELECT case_no FROM {NOW}.stored_measurements
             WHERE id IN (FROM gone) OR id IN ({_CHANGED_MARKS})
-        """)  # noqa: S608 - our own names
+        """)
         if len(gone):
             for table, key in (("measurements", "id"), ("timings", "measurement_id")):
-                run(f"DELETE FROM {RECENT}.{table} WHERE {key} IN (FROM gone)")  # noqa: S608 - our own names
+                run(f"DELETE FROM {RECENT}.{table} WHERE {key} IN (FROM gone)")
             if self._has_base:
-                run(f"INSERT INTO {RECENT}.dropped FROM gone SEMI JOIN {BASE}.measurements USING (id) ANTI JOIN {RECENT}.dropped USING (id)")
+                run(f"""
+                    INSERT INTO {RECENT}.dropped
+                    FROM gone SEMI JOIN {BASE}.measurements USING (id) ANTI JOIN {RECENT}.dropped USING (id)
+                """)
         self._recount(f"SELECT id FROM ({_CHANGED_MARKS})", f"{RECENT}.marks", 1)
 
     def add(self, facts: Iterable[tuple[str, pa.RecordBatch]]) -> tuple[int, int]:
@@ -114,38 +118,41 @@ class Growth:
                 LEFT JOIN {NOW}.stored_measurements AS m USING (case_no)
                 GROUP BY t.case_no
             )
-        """)  # noqa: S608 - our own names
-        run(f"DELETE FROM {RECENT}.summaries WHERE case_no IN (SELECT case_no FROM parts)")  # noqa: S608 - our own names
+        """)
+        run(f"DELETE FROM {RECENT}.summaries WHERE case_no IN (SELECT case_no FROM parts)")
         if self._has_base:
             run(f"""
                 INSERT INTO {RECENT}.changed
                 SELECT case_no FROM parts
                 WHERE case_no <= (SELECT max(case_no) FROM {BASE}.known_cases)
                 EXCEPT FROM {RECENT}.changed
-            """)  # noqa: S608 - our own names
+            """)
         for (part,) in run("SELECT DISTINCT part FROM parts ORDER BY part").fetchall():
             self._world.clear()
             cases = [case for (case,) in run("SELECT case_no FROM parts WHERE part = $1", [part]).fetchall()]
             for name in ("stored_measurements", "stored_timings"):
-                run(f"INSERT INTO {name} SELECT * FROM {NOW}.{name} WHERE case_no IN ({', '.join(map(str, cases))})")  # noqa: S608 - our own names
+                run(f"INSERT INTO {name} SELECT * FROM {NOW}.{name} WHERE case_no IN ({', '.join(map(str, cases))})")
             self._world.summarize(f"{RECENT}.summaries")
 
     def _recount(self, ids: str, marks: str, weight: int) -> None:
         """Add to the counts of configs the measurements with these ids that ``marks`` does not supersede."""
         run = self._connection.execute
         self._world.clear()
-        run(f"CREATE OR REPLACE TEMP TABLE chosen AS SELECT DISTINCT id FROM ({ids})")  # noqa: S608 - our own names
+        run(f"CREATE OR REPLACE TEMP TABLE chosen AS SELECT DISTINCT id FROM ({ids})")
         if not value(self._connection, "SELECT count(*) FROM chosen"):
             return
-        run(f"INSERT INTO stored_measurements SELECT m.* FROM {NOW}.stored_measurements AS m SEMI JOIN chosen USING (id)")  # noqa: S608 - our own names
+        run(f"""
+            INSERT INTO stored_measurements
+            SELECT m.* FROM {NOW}.stored_measurements AS m SEMI JOIN chosen USING (id)
+        """)
         run(f"""
             INSERT INTO stored_timings
             SELECT t.* FROM {NOW}.stored_timings AS t
             SEMI JOIN stored_measurements AS m ON m.id = t.measurement_id AND m.case_no = t.case_no
-        """)  # noqa: S608 - our own names
+        """)
         run(f"""
             INSERT INTO weights
             SELECT id, {weight} FROM stored_measurements
             ANTI JOIN (FROM {marks} WHERE superseded_by IS NOT NULL) USING (id)
-        """)  # noqa: S608 - our own names
+        """)
         self._world.count(f"{RECENT}.covered")

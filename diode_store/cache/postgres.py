@@ -60,7 +60,7 @@ class PostgresSource(AdbcSource):
         """Return the schema's revision; None if there is no warehouse."""
         with self.snapshot():
             [(found,)] = self.rows(f"SELECT to_regclass('{VERSION_TABLE}')::text")
-            rows = list(self.rows(f"SELECT version_num FROM {VERSION_TABLE}")) if found else []  # noqa: S608 - our own name
+            rows = list(self.rows(f"SELECT version_num FROM {VERSION_TABLE}")) if found else []
         return str(rows[0][0]) if rows else None
 
     @contextlib.contextmanager
@@ -75,7 +75,7 @@ class PostgresSource(AdbcSource):
 
     def blocks(self, table: str, key: str) -> dict[str, str]:
         """See ``WarehouseRows``; the server combines a 64-bit hash of every key, seeded with its id."""
-        sql = f"SELECT id / {BLOCK}, count(*), bit_xor(hashbyteaextended({key}, id)) FROM {table} GROUP BY 1 ORDER BY 1"  # noqa: S608 - our own names
+        sql = f"SELECT id / {BLOCK}, count(*), bit_xor(hashbyteaextended({key}, id)) FROM {table} GROUP BY 1 ORDER BY 1"
         return {str(block): f"{count}:{digest & 2**64 - 1:016x}" for block, count, digest in self.rows(sql)}
 
 

@@ -59,12 +59,10 @@ def _decisive(connection: duckdb.DuckDBPyConnection, table: str) -> set[object]:
     if table not in _DECIDE_TIMES:
         return set()
     columns = _DECIDE_TIMES[table]
-    return set(connection.execute(f"SELECT hash({columns}) FROM {RECENT}.{table}").fetchall())  # noqa: S608 - our own names
+    return set(connection.execute(f"SELECT hash({columns}) FROM {RECENT}.{table}").fetchall())
 
 
-def _changed(
-    table: str, before: State, prints: dict[str, str], blocks: dict[str, dict[str, str]]
-) -> list[str] | None:
+def _changed(table: str, before: State, prints: dict[str, str], blocks: dict[str, dict[str, str]]) -> list[str] | None:
     """Return the conditions of the rows to copy; an empty list means all rows, and None no row."""
     has_same_print = before.fingerprints.get(table) == prints[table]
     if table not in KEYED or not has_same_print:

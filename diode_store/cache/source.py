@@ -89,7 +89,7 @@ def digests(source: WarehouseRows) -> tuple[dict[str, str], dict[str, dict[str, 
     prints = {}
     for name in SNAPSHOTS:
         if name in KEYED:
-            extras = list(source.rows(f"SELECT count(extra) FROM {name}"))  # noqa: S608 - our own names
+            extras = list(source.rows(f"SELECT count(extra) FROM {name}"))
             prints[name] = digest_of([repr(list(map(tuple, extras))).encode()])
         else:
             prints[name] = digest_of(repr(tuple(row)).encode() for row in source.rows(select(name)))
@@ -106,7 +106,7 @@ def select(table: str, condition: str = "true") -> str:
     if table == MARKS:
         return f"{_MARKED} ORDER BY id"
     columns = SNAPSHOTS.get(table) or FACTS[table]
-    return f"SELECT {', '.join(columns)} FROM {table} WHERE {condition} ORDER BY 1, 2"  # noqa: S608 - our own names
+    return f"SELECT {', '.join(columns)} FROM {table} WHERE {condition} ORDER BY 1, 2"
 
 
 def wrong_values(source: WarehouseRows) -> list[str]:

@@ -86,7 +86,7 @@ class SqliteSource:
         found = {}
         start = self._first_id(table, 0)
         # SQLite joins keys and ids, which makes two values per block instead of two per row.
-        joined = f"SELECT group_concat(id), CAST(group_concat({key}, '') AS BLOB) FROM {table} WHERE id BETWEEN ? AND ?"  # noqa: S608 - our own names
+        joined = f"SELECT group_concat(id), CAST(group_concat({key}, '') AS BLOB) FROM {table} WHERE id BETWEEN ? AND ?"
         while start is not None:
             block = start // BLOCK
             ids, keys = self._connection.execute(joined, (block * BLOCK, block * BLOCK + BLOCK - 1)).fetchone()
@@ -95,13 +95,13 @@ class SqliteSource:
         return found
 
     def _first_id(self, table: str, least: int) -> int | None:
-        row = self._connection.execute(f"SELECT min(id) FROM {table} WHERE id >= ?", (least,)).fetchone()  # noqa: S608 - our own names
+        row = self._connection.execute(f"SELECT min(id) FROM {table} WHERE id >= ?", (least,)).fetchone()
         return None if row[0] is None else int(row[0])
 
 
 def _revision(connection: sqlite3.Connection) -> str | None:
     try:
-        row = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()  # noqa: S608 - our own name
+        row = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
     except sqlite3.OperationalError as error:
         if "no such table" in str(error):
             return None

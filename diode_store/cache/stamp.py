@@ -1,10 +1,10 @@
 """Detect whether an SQLite file has changed since the last sync, without reading it.
 
-The digests of ``diode_store.cache.source`` would cost a pass over the measurements before every query. The file system's
-inodes, sizes and times of the database and its write-ahead log cost nothing. The stamp has the database's time of
-change (ctime), which nobody can set. It has the log's time of writing, because root changes the log's ctime by opening
-it. Two writes can share a time only if they are a moment apart. Therefore files count only if they were unchanged for
-``SETTLED_S`` when the digests were compared.
+The digests of ``diode_store.cache.source`` would cost a pass over the measurements before every query. The file
+system's inodes, sizes and times of the database and its write-ahead log cost nothing. The stamp has the database's
+time of change (ctime), which nobody can set. It has the log's time of writing, because root changes the log's ctime by
+opening it. Two writes can share a time only if they are a moment apart. Therefore files count only if they were
+unchanged for ``SETTLED_S`` when the digests were compared.
 """
 
 from __future__ import annotations

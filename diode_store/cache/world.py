@@ -9,10 +9,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from diode_store.cache.arrow_rows import arrow_schema
-from diode_store.cache.bench import as_table, value
 from diode_store.cache.layout import FACTS, SNAPSHOTS
 from diode_store.cache.tables import STORED, create
 from diode_store.records import Hardware
@@ -24,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import duckdb
+    import pyarrow as pa
 
 _BOUNDS = "b.flops, b.bytes_moved, b.peak_tflops, b.peak_gb_per_s, b.roofline_us, b.certain_us, b.least_us"
 # The bounds of new cases need not wait for all problems times all devices.
@@ -70,7 +67,7 @@ def peaks(connection: duckdb.DuckDBPyConnection, select: str) -> dict[int, tuple
 
 def _devices(connection: duckdb.DuckDBPyConnection, select: str) -> list[tuple[int, Hardware]]:
     columns = ", ".join(record_fields.HARDWARE)
-    rows = connection.execute(f"SELECT id, {columns} FROM ({select})").fetchall()  # noqa: S608 - our own names
+    rows = connection.execute(f"SELECT id, {columns} FROM ({select})").fetchall()
     return [(number, Hardware(**dict(zip(record_fields.HARDWARE, row, strict=True)))) for number, *row in rows]
 
 
@@ -115,6 +112,11 @@ class World:
             facts: batches of measurements and timings, with their table.
             new_cases: numbers the cases of the measurements, which have the name ``taken_measurements`` meanwhile.
         """
+        import pyarrow as pa
+
+        from diode_store.cache.arrow_rows import arrow_schema
+        from diode_store.cache.bench import as_table, value
+
         found: dict[str, list[pa.RecordBatch]] = {table: [] for table in FACTS}
         for table, batch in facts:
             found[table].append(batch)
@@ -127,7 +129,7 @@ class World:
             self._connection.execute(_TAKE)
             self._connection.execute(_TAKE_TIMINGS)
         counts = ("stored_measurements", "stored_timings")
-        measurements, timings = (value(self._connection, f"SELECT count(*) FROM {name}") for name in counts)  # noqa: S608 - our own names
+        measurements, timings = (value(self._connection, f"SELECT count(*) FROM {name}") for name in counts)
         return measurements, timings
 
     def store(self, into: str) -> None:

@@ -79,7 +79,7 @@ def query(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Run SQL (DuckDB's dialect) and print a table, or CSV when stdout is not a terminal.
 
-    The command first copies new measurements to the cache. It accepts only SELECT and EXPLAIN, and reads only the cache.
+    The command first copies new measurements to the cache. It accepts only SELECT and EXPLAIN, and reads nothing else.
     """
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other")
@@ -149,9 +149,9 @@ def _session(database: str, limits: Limits, *, sync: bool) -> Session:
 
 def connected(database: str, *views: str, sync: bool = True) -> Any:
     """Return a connection to the cache of ``database`` with these views; note a rebuild of the cache on stderr."""
+    from diode_store.cache.opening import require_something_to_read
     from diode_store.command_line.console import progress
     from diode_store.commands.sync import note_sync
-    from diode_store.cache.opening import require_something_to_read
     from diode_store.query.analytics import connect
 
     if not sync:

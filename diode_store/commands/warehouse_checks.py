@@ -13,9 +13,9 @@ from diode_store.system.files import barrier_to
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from diode_store.command_line.diagnosis import Setup
     from diode_store.cache.cache import Cache
     from diode_store.cache.source import WarehouseRows
+    from diode_store.command_line.diagnosis import Setup
 
 _NEEDED = ("torch-diode", "torch", "duckdb", "pyarrow", "sqlalchemy")
 _COUNTED = ("measurements", "problems", "hardware")
@@ -33,9 +33,9 @@ def check_versions(_setup: Setup) -> Iterator[Finding]:
 
 def check_warehouse(setup: Setup) -> Iterator[Finding]:
     """Yield findings about the warehouse: whether it can be read, its size, and whether its cache is up to date."""
-    from diode_store.command_line.diagnosis import on_a_network
     from diode_store.cache.cache import cache_of
     from diode_store.cache.opening import open_source
+    from diode_store.command_line.diagnosis import on_a_network
     from diode_store.system.settings import upgrade_command
     from diode_store.system.urls import sqlite_path
 

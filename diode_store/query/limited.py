@@ -15,7 +15,7 @@ from diode_store.cache.cache import cache_of
 from diode_store.cache.opening import require_something_to_read
 from diode_store.cache.sync import SyncReport
 from diode_store.cache.sync import sync as sync_cache
-from diode_store.errors import DiodeError, QueryError
+from diode_store.errors import DamagedCacheError, DiodeError, QueryError
 from diode_store.processes.child import Child, ChildError, ChildLateError, ChildMemoryError
 from diode_store.query.limits import DEFAULT, Limits
 from diode_store.system.private_folder import SPILL, private_folder
@@ -184,6 +184,9 @@ class Session:
         worker = self._an_idle_one() or self._take(_Worker(self._limits))
         try:
             yield from worker.answers(request)
+        except DamagedCacheError as error:
+            self.cache.mark_damaged(self.reading.state, str(error).rpartition(";")[0])
+            raise
         except QueryError:
             if self.is_closed:  # which ends its process
                 raise QueryError(CLOSED) from None

@@ -75,7 +75,7 @@ def definitions_digest() -> str:
         digest.update(text.encode())
     # The peaks of devices are figures of these modules.
     for module in (descriptor, known):
-        digest.update(Path(module.__file__).read_bytes())
+        digest.update(Path(str(module.__file__)).read_bytes())
     return digest.hexdigest()
 
 

@@ -10,9 +10,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from diode_store.errors import DiodeError, QueryError, first_line
 from diode_store.cache.cache import cache_of
 from diode_store.cache.sync import sync
+from diode_store.errors import DiodeError, QueryError, first_line
 from diode_store.query.analytics import open_cache
 from diode_store.query.limited import Session
 from diode_store.query.limits import Limits
@@ -59,8 +59,8 @@ class State:
             threads: threads of a query; None for one per processor. With one thread, sums are the same to the last bit.
         """
         # Read the generation first: if another process syncs in between, the next look finds a newer one.
-        manifest = cache.manifest()
-        self.generation = manifest.generation if manifest else 0
+        state = cache.state()
+        self.generation = state.generation if state else 0
         """Increases whenever the cache changes."""
         self.connection = open_cache(cache, memory=_MEMORY, threads=threads)
         for view in _WORKED_OUT:
@@ -212,8 +212,8 @@ class Feed:
             began = time.monotonic()
             try:
                 sync(self._database, self._cache)
-                manifest = self._cache.manifest()
-                if manifest is not None and manifest.generation != self._state.generation:
+                newest = self._cache.state()
+                if newest is not None and newest.generation != self._state.generation:
                     state = State(self._cache, self._limit_s)
                     self._prepare(state)
                     # Readers of the old state hold it; the last one releases it.

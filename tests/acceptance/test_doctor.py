@@ -24,13 +24,13 @@ from diode_collectors.ingest.monitoring.metrics import Metrics
 from diode_collectors.ingest.monitoring.serving import StatusServer
 from diode_collectors.spool.spool import Spool
 from diode_collectors.spool.writer import SpoolWriter
+from diode_store.cache import sqlite
+from diode_store.cache.cache import Cache, cache_path
+from diode_store.cache.sync import sync
 from diode_store.command_line import diagnosis
 from diode_store.command_line.diagnosis import Finding, Level, Setup
 from diode_store.commands import warehouse_checks
 from diode_store.errors import SpoolError
-from diode_store.cache import sqlite
-from diode_store.cache.cache import Cache, cache_path
-from diode_store.cache.sync import sync
 from diode_store.system.settings import default_database_url
 from diode_store.system.urls import Address
 from diode_store.warehouse import schema

@@ -21,11 +21,11 @@ from diode_explorer.pages.model.page import MODEL
 from diode_explorer.pages.page import NotThereError
 from diode_explorer.rendering import linked, shown
 from diode_explorer.visit import Visit
+from diode_store.cache.cache import cache_of
+from diode_store.cache.sync import sync
 from diode_store.candidates.columns import ConfigColumns
 from diode_store.candidates.names import kernel_config
 from diode_store.errors import DatasetError
-from diode_store.cache.cache import cache_of
-from diode_store.cache.sync import sync
 from diode_store.records import Problem, TensorSpec
 from diode_store.system.resources import trained_models_dir
 from diode_store.warehouse.store import Store

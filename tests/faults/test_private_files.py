@@ -57,7 +57,7 @@ def run(data: Path, *command: object, **environment: str) -> None:
 
 
 def test_all_that_is_made_is_private(careless: ForkServer, tmp_path: Path) -> None:
-    """With a umask of 000: spool, lock, quarantine, database with its log, cache and backup are 0600 in folders 0700."""
+    """With a umask of 000, spool, lock, quarantine, database, log, cache and backup are 0600 in folders 0700."""
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
     spool, database = data / "spool", data / "db" / "warehouse.db"

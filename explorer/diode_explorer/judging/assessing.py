@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from diode_explorer.judging.verdict import ALL, FEWEST_UNSEEN, MOST_CASES, UNSEEN, Judged, Verdict, Verdicts
+from diode_store.cache.cache import cache_of
 from diode_store.command_line.render import problem_text
 from diode_store.errors import DatasetError, ModelError
-from diode_store.cache.cache import cache_of
 from diode_store.query.analytics import open_cache
 from diode_store.records import ProblemShape
 from diode_trainer.artifact import load
@@ -59,7 +59,7 @@ WHERE h.name = $device
         WHERE m.hardware_id = c.hardware_id AND m.environment_id = c.environment_id AND m.problem_id = c.problem_id
             AND NOT is_by_vendor_alone(m.search_space)
     )
-ORDER BY p.key, c.case_id
+ORDER BY p.key, c.hardware_id, c.environment_id, c.regime
 """
 
 

@@ -38,6 +38,7 @@ def test_the_cache_is_private(store: Store, database_url: str, cache: Cache, mak
     store.write([make_measurement(1)])
     sync(database_url, cache)
     assert cache.path.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in cache.path.iterdir() if path.name != "checked.json"} == {0o600}
 
 
 def test_where_a_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_the_environment_chooses_the_cache(
     store.write([make_measurement(1)])
     monkeypatch.setenv("DIODE_CACHE", str(tmp_path / "chosen"))
     analytics.connect(database_url).close()
-    assert (tmp_path / "chosen" / "manifest.json").exists()
+    assert (tmp_path / "chosen" / "state.json").exists()
     assert not cache_path(database_url).exists()
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from diode_store.errors import DatabaseError, CacheError
 from diode_store.cache.adbc import open_columns
+from diode_store.cache.arrow_rows import arrow_schema
 from diode_store.cache.layout import BYTES, FLAG, INT, JSON, REAL, TEXT, TIME
-from diode_store.cache.parquet_files import table_of
 from diode_store.cache.sqlite import SqliteSource
+from diode_store.errors import CacheError, DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,10 +59,15 @@ def fill(path: Path, *rows: tuple[object, ...]) -> None:
         connection.executemany("INSERT INTO kinds VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
 
+def table_of(source: Facts) -> pa.Table:
+    """Return the whole table as it is now."""
+    return pa.Table.from_batches(list(source.batches(COLUMNS, SELECT)), arrow_schema(COLUMNS))
+
+
 def read(reader: Reader, path: Path) -> pa.Table:
     """Return the whole table in the cache's types."""
     with reader(path) as source, source.snapshot():
-        return table_of(COLUMNS, source.batches(COLUMNS, SELECT))
+        return table_of(source)
 
 
 def test_every_kind_of_value(path: Path, reader: Reader) -> None:
@@ -127,7 +132,7 @@ def test_a_value_of_another_type(path: Path, column: str, value: object) -> None
     row = dict(zip(COLUMNS, (1, 2.5, "text", True, NOON, "{}", b""), strict=True))
     fill(path, tuple(row.values()), tuple({**row, column: value}.values()))
     with by_rows(path) as source:
-        assert table_of(COLUMNS, source.batches(COLUMNS, SELECT)).num_rows == 1
+        assert table_of(source).num_rows == 1
         [line] = source.left_out
     assert line.startswith("a row with ")
     assert f": {column} is {value!r}, not " in line
@@ -170,6 +175,6 @@ def test_one_state_of_the_database(path: Path, reader: Reader) -> None:
         for _ in range(2):
             with source.snapshot():
                 for _ in range(2):
-                    counts.append(table_of(COLUMNS, source.batches(COLUMNS, SELECT)).num_rows)
+                    counts.append(table_of(source).num_rows)
                     writer.execute("INSERT INTO kinds (i) VALUES (2)")
     assert counts == [1, 1, 3, 3]

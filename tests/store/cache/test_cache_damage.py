@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import re
+import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
 from cache_reading import did, measurement_ids
 
-from diode_store.errors import DatabaseError, CacheError, SchemaError
 from diode_store.cache import cache as cache_module
+from diode_store.cache import change
 from diode_store.cache.cache import Cache
 from diode_store.cache.sync import sync
+from diode_store.errors import CacheError, DatabaseError, SchemaError
 from diode_store.query import analytics
 from diode_store.warehouse import schema
+from lanes import sizes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conftest import MakeMeasurement
+    from conftest import MakeMeasurement, RunCommand
     from diode_store.warehouse.store import Store
 
 
@@ -39,49 +46,59 @@ def test_the_cache_of_another_warehouse_is_rebuilt(
     assert measurement_ids(cache) == []
 
 
-def remove_timings(cache: Cache) -> None:
-    """Delete a segment's file."""
-    next(cache.path.glob("*-timings.parquet")).unlink()
+def remove_file(cache: Cache) -> None:
+    """Delete the recent file."""
+    next(cache.path.glob("recent-*")).unlink()
 
 
-def cut_timings(cache: Cache) -> None:
-    """Truncate a segment's file, as a full disk does."""
-    path = next(cache.path.glob("*-timings.parquet"))
+def cut_file(cache: Cache) -> None:
+    """Truncate the recent file, as a full disk does."""
+    path = next(cache.path.glob("recent-*"))
     os.truncate(path, path.stat().st_size - 10)
 
 
-def break_manifest(cache: Cache) -> None:
-    """Write no JSON into the manifest."""
-    (cache.path / "manifest.json").write_text("{")
+def other_file(cache: Cache) -> None:
+    """Put another DuckDB file of the same size in its place."""
+    path = next(cache.path.glob("recent-*"))
+    other = path.with_name("other.db")
+    duckdb.connect(str(other)).close()
+    content = other.read_bytes()
+    path.write_bytes(content + bytes(path.stat().st_size - len(content)))
 
 
-def empty_manifest(cache: Cache) -> None:
-    """Write a manifest without its fields."""
-    (cache.path / "manifest.json").write_text(json.dumps({"format": cache_module.FORMAT}))
+def break_state(cache: Cache) -> None:
+    """Write no JSON into the state."""
+    (cache.path / "state.json").write_text("{")
 
 
-def future_manifest(cache: Cache) -> None:
-    """Write a manifest of a later format."""
-    (cache.path / "manifest.json").write_text('{"format": 99}')
+def empty_state(cache: Cache) -> None:
+    """Write a state without its fields."""
+    (cache.path / "state.json").write_text(json.dumps({"format": cache_module.FORMAT}))
 
 
-def other_revision(cache: Cache) -> None:
-    """Let the manifest be from another schema revision."""
-    path = cache.path / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "revision": "0000"}))
+def future_state(cache: Cache) -> None:
+    """Write a state of a later format."""
+    (cache.path / "state.json").write_text('{"format": 99}')
 
 
-@pytest.mark.parametrize(
-    ("damage", "expected"),
-    [
-        (remove_timings, "-timings.parquet is missing"),
-        (cut_timings, " bytes and not "),
-        (break_manifest, "manifest.json is damaged"),
-        (empty_manifest, "manifest.json is damaged"),
-        (future_manifest, f"has format 99 and this torch-diode reads {cache_module.FORMAT}"),
-        (other_revision, "it was made at schema revision 0000"),
-    ],
-)
+def other_number(cache: Cache) -> None:
+    """Change one digit of the state."""
+    path = cache.path / "state.json"
+    path.write_text(path.read_text().replace('"timings": 3', '"timings": 4'))
+
+
+DAMAGES = {
+    remove_file: " is missing",
+    cut_file: " bytes and not ",
+    other_file: " is damaged at its beginning",
+    break_state: "state.json is damaged",
+    empty_state: "state.json is damaged",
+    other_number: "state.json is damaged",
+    future_state: f"has format 99 and this torch-diode reads {cache_module.FORMAT}",
+}
+
+
+@pytest.mark.parametrize(("damage", "expected"), DAMAGES.items())
 def test_a_damaged_cache_is_rebuilt(
     store: Store,
     database_url: str,
@@ -100,7 +117,7 @@ def test_a_damaged_cache_is_rebuilt(
     assert did(sync(database_url, cache)) == (0, 0, 0, None)
 
 
-@pytest.mark.parametrize("damage", [remove_timings, cut_timings, break_manifest, empty_manifest, future_manifest])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_cache_without_a_sync_is_an_error(
     store: Store, database_url: str, cache: Cache, make_measurement: MakeMeasurement, damage: Any
 ) -> None:
@@ -108,9 +125,83 @@ def test_a_damaged_cache_without_a_sync_is_an_error(
     store.write([make_measurement(1)])
     sync(database_url, cache)
     damage(cache)
-    with pytest.raises(CacheError, match=r"run `diode sync( --rebuild)?`$") as raised:
+    with pytest.raises(CacheError, match=r"run `diode cache rebuild`$") as raised:
         analytics.connect(database_url, sync=False)
     assert str(cache.path) in str(raised.value)
+
+
+def test_another_revision_of_the_schema(
+    store: Store, database_url: str, cache: Cache, make_measurement: MakeMeasurement
+) -> None:
+    """A cache that was made before a migration is rebuilt."""
+    store.write([make_measurement(1)])
+    sync(database_url, cache)
+    state = cache.state()
+    assert state is not None
+    cache.publish(replace(state, revision="0000"))
+    assert did(sync(database_url, cache)) == (1, 3, 0, "it was made at schema revision 0000")
+
+
+def test_damage_inside_is_told_and_repaired(
+    store: Store, database_url: str, cache: Cache, make_measurement: MakeMeasurement, diode: RunCommand
+) -> None:
+    """A query finds it by a checksum, says what to do, and the next one rebuilds the cache."""
+    store.write([make_measurement(1)])
+    sync(database_url, cache)
+    path = next(cache.path.glob("recent-*"))
+    content = bytearray(path.read_bytes())
+    content[12_288::4_096] = bytes(byte ^ 1 for byte in content[12_288::4_096])
+    path.write_bytes(content)
+    arguments = ("query", "SELECT count(*) FROM timings", "--csv", "--database", database_url)
+    for refused in (diode(*arguments, "--no-sync"), diode(*arguments[:-2], "--database", database_url, "--no-sync")):
+        assert (refused.code, refused.out) == (1, "")
+        assert re.fullmatch(r"error: the cache is damaged: .*; run `diode cache rebuild`\n", refused.err)
+    repaired = diode(*arguments)
+    assert "the cache was rebuilt: the cache is damaged" in repaired.err
+    assert repaired.out.splitlines()[1:] == ["3"]
+
+
+@pytest.mark.parametrize("rounds", sizes(12, 500))
+def test_flipped_bits_give_no_wrong_answer(
+    store: Store,
+    database_url: str,
+    cache: Cache,
+    tmp_path: Path,
+    make_measurement: MakeMeasurement,
+    monkeypatch: pytest.MonkeyPatch,
+    rounds: int,
+) -> None:
+    """Whatever part of the cache's files has another bit: the answer is the same, or there is an error."""
+    monkeypatch.setattr(change, "MOST_RECENT", 10)
+    store.write([make_measurement(number) for number in range(6)])
+    sync(database_url, cache)
+    store.write([make_measurement(number) for number in range(6, 8)])
+    sync(database_url, cache)
+    expected = everything(cache)
+    chance = random.Random(rounds)  # noqa: S311 - no secret
+    names = sorted(path.name for path in cache.path.iterdir() if path.suffix == ".duckdb" or path.name == "state.json")
+    assert len(names) == 3
+    told = 0
+    for number in range(rounds):
+        copy = Cache(tmp_path / f"copy-{number}")
+        shutil.copytree(cache.path, copy.path)
+        path = copy.path / chance.choice(names)
+        content = bytearray(path.read_bytes())
+        at = chance.choice([chance.randrange(len(content)), chance.randrange(min(len(content), 12_300))])
+        content[at] ^= 1 << chance.randrange(8)
+        path.write_bytes(content)
+        try:
+            assert everything(copy) == expected, (path.name, at)
+        except (CacheError, duckdb.Error):
+            told += 1
+    assert told
+
+
+def everything(cache: Cache) -> list[Any]:
+    """Return what the tables and the views of a cache say."""
+    names = ("timings", "measurements", "configs", "problems", "marks", "fastest_configs", "coverage", "best_times")
+    with closing(analytics.open_cache(cache)) as connection:
+        return [connection.execute(f"SELECT count(*), sum(hash(t)) FROM {name} AS t").fetchall() for name in names]  # noqa: S608 - our own names
 
 
 def test_a_rebuild_that_was_asked_for(

@@ -13,13 +13,12 @@ import psycopg
 import pytest
 from cache_reading import ask, did, measurement_ids
 
-from diode_store.errors import DatabaseError, SchemaError
-from diode_store.cache import compact as cache_compact
-from diode_store.cache import sync as cache_sync
+from diode_store.cache import base, change, facts
 from diode_store.cache.cache import Cache
 from diode_store.cache.opening import open_source
-from diode_store.cache.source import fingerprints
+from diode_store.cache.source import digests
 from diode_store.cache.sync import sync
+from diode_store.errors import DatabaseError, SchemaError
 from diode_store.query import analytics
 from diode_store.warehouse.store import Store
 from lanes import long
@@ -123,17 +122,17 @@ def test_a_delete_and_an_insert_that_balance(
 def test_chunks_are_cut_between_measurements(
     postgres_url: str, server_cache: Cache, make_measurement: MakeMeasurement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory stays flat because a chunk has a size; each measurement is whole in one of them."""
-    monkeypatch.setattr(cache_sync, "TIMINGS_PER_SEGMENT", 7)
-    monkeypatch.setattr(cache_compact, "TOO_MANY_SMALL", 100)
+    """Memory stays flat because a chunk has a size; each measurement is whole, in the recent file and in a base."""
+    monkeypatch.setattr(change, "TIMINGS_AT_ONCE", 7)
+    monkeypatch.setattr(facts, "TIMINGS_AT_ONCE", 7)
+    monkeypatch.setattr(base, "TIMINGS_AT_ONCE", 7)
     _fill(postgres_url, range(20), make_measurement)
-    report = sync(postgres_url, server_cache)
-    assert (report.added, report.added_timings, report.segments) == (20, 60, 10)
-    counts = "SELECT measurement_id, count(*) FROM timings GROUP BY 1 HAVING count(*) <> 3"
-    assert ask(server_cache, counts) == []
-    manifest = server_cache.manifest()
-    assert manifest is not None
-    assert {segment.timing_count for segment in manifest.segments} == {6}
+    counts = "SELECT count(*) FROM (SELECT measurement_id FROM timings GROUP BY 1 HAVING count(*) = 3)"
+    for most_recent in (100, 10):
+        monkeypatch.setattr(change, "MOST_RECENT", most_recent)
+        report = sync(postgres_url, server_cache, rebuild=True)
+        assert (report.added, report.added_timings, report.has_new_base) == (20, 60, most_recent == 10)
+        assert ask(server_cache, counts) == [(20,)]
 
 
 def test_nothing_stays_open(
@@ -172,7 +171,7 @@ def test_what_has_not_changed_has_the_same_digests(
     found = []
     for _ in range(2):
         with open_source(postgres_url) as source, source.snapshot():
-            found.append((fingerprints(source), source.blocks("measurements", "uid")))
+            found.append(digests(source))
         connection.execute("UPDATE measurements SET host = host WHERE mod(id, 2) = 0")
     assert found[0] == found[1]
 

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from cache_reading import measurement_ids
 
-from diode_store.errors import CacheError
-from diode_store.cache import cache as cache_module
-from diode_store.cache import readers
 from diode_store.cache.sync import sync
+from diode_store.errors import CacheError
 from strange import everything_in, strange_entries
 
 if TYPE_CHECKING:
@@ -22,18 +20,16 @@ if TYPE_CHECKING:
     from diode_store.warehouse.store import Store
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".reading", "-timings.parquet", ".json"])
+@pytest.mark.parametrize("suffix", [".duckdb", ".new", ".damaged", ".json"])
 def test_a_cache_is_synced_beside_what_is_strange(
     store: Store,
     database_url: str,
     cache: Cache,
     tmp_path: Path,
     make_measurement: MakeMeasurement,
-    monkeypatch: pytest.MonkeyPatch,
     suffix: str,
 ) -> None:
-    """Also when everything that no state names counts as litter."""
-    monkeypatch.setattr(cache_module, "RETIREMENT_S", -1.0)
+    """Everything that no state names counts as litter."""
     store.write([make_measurement(1)])
     sync(database_url, cache)
     strange_entries(cache.path, tmp_path / "outside", suffix)
@@ -45,7 +41,7 @@ def test_a_cache_is_synced_beside_what_is_strange(
     assert everything_in(tmp_path / "outside") == before
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "lock", "000001.reading", "checked.json"])
+@pytest.mark.parametrize("name", ["state.json", "lock", "recent.new", "checked.json"])
 @pytest.mark.parametrize("kind", ["loop", "pipe", "folder", "zeros"])
 def test_a_cache_whose_own_files_are_something_else(
     store: Store, database_url: str, cache: Cache, make_measurement: MakeMeasurement, name: str, kind: str
@@ -68,4 +64,3 @@ def test_a_cache_whose_own_files_are_something_else(
         assert len(measurement_ids(cache)) == 2
     except CacheError as error:
         assert str(cache.path) in str(error)  # noqa: PT017 - either is right
-    assert readers.held(cache.path) == []

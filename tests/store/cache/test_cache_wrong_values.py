@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diode_store.cache import sync as cache_sync
-from diode_store.cache import worker as cache_worker
+from diode_store.cache import change, facts, worker
 from diode_store.cache.cache import Cache
 from diode_store.cache.opening import open_source
 from diode_store.cache.source import wrong_values
+from diode_store.cache.sync import sync
 from diode_store.query import analytics
 from samples import measurement, sql
 
@@ -39,18 +39,19 @@ WRONG = {
 
 
 @pytest.mark.parametrize("statement", WRONG)
-@pytest.mark.parametrize("workers", [False, True], ids=["one process", "workers"])
+@pytest.mark.parametrize("how", ["recent", "base", "workers"])
 def test_a_wrong_value_is_named_and_left_out(
-    store: Store, database_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, *, workers: bool
+    store: Store, database_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, how: str
 ) -> None:
     """The sync goes on, whoever copies, says which row it is, and `diode db check` does too."""
     store.write([measurement(number) for number in range(5)])
     sql(database_path, statement)
-    monkeypatch.setattr(cache_worker, "WORTH_A_PROCESS", 1 if workers else 1_000)
-    monkeypatch.setattr(cache_sync, "TIMINGS_PER_SEGMENT", 7)
+    monkeypatch.setattr(worker, "WORTH_A_PROCESS", 1 if how == "workers" else 1_000)
+    monkeypatch.setattr(change, "MOST_RECENT", 1_000 if how == "recent" else 1)
+    monkeypatch.setattr(facts, "TIMINGS_AT_ONCE", 7)
     cache = Cache(database_path.with_suffix(".other-cache"))
     line, counts = WRONG[statement]
-    assert cache_sync.sync(str(database_path), cache).left_out == (line,)
+    assert sync(str(database_path), cache).left_out == (line,)
     query = "SELECT count(DISTINCT measurement_id), count(*) FROM observations"
     with closing(analytics.open_cache(cache)) as connection:
         assert connection.execute(query).fetchall() == [counts]
@@ -58,12 +59,17 @@ def test_a_wrong_value_is_named_and_left_out(
         assert wrong_values(source) == [line]
 
 
-def test_the_rest_of_a_segment_is_not_lost(store: Store, database_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A segment of a limited number of timings goes on behind a row that was left out, and behind several."""
-    store.write([measurement(number) for number in range(40)])
-    sql(database_path, "UPDATE timings SET runtime_us = 'fast' WHERE measurement_id % 5 < 2")
-    monkeypatch.setattr(cache_sync, "TIMINGS_PER_SEGMENT", 7)
+def test_a_corrected_value_arrives(store: Store, database_path: Path) -> None:
+    """A problem that was left out has its summary once its row is right."""
+    store.write([measurement(number) for number in range(3)])
+    sql(database_path, "UPDATE problems SET m = 'many' WHERE id = 2")
     cache = Cache(database_path.with_suffix(".other-cache"))
-    report = cache_sync.sync(str(database_path), cache)
-    assert (report.measurements, report.timings, len(report.left_out)) == (40, 72, 48)
-    assert cache_sync.sync(str(database_path), cache).left_out == report.left_out
+    sync(str(database_path), cache)
+    count = "SELECT (SELECT count(*) FROM fastest_configs), (SELECT sum(timings) FROM coverage)"
+    counts = []
+    for statement in ("SELECT 1", "UPDATE problems SET m = 64, extra = '{}' WHERE id = 2"):
+        sql(database_path, statement)
+        sync(str(database_path), cache)
+        with closing(analytics.open_cache(cache)) as connection:
+            counts += connection.execute(count).fetchall()
+    assert counts == [(2, 6), (3, 9)]

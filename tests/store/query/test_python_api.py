@@ -94,8 +94,8 @@ def test_closing_lets_go(store: Store, database_url: str, cache: Cache, make_mea
         with pytest.raises(QueryError, match="closed; open it again"):
             ask()
     warehouse.close()
-    held = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
-    assert not [name for name in held if name.startswith(str(cache.path))]
+    held = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    assert not [path for path in held if path.is_relative_to(cache.path)]
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
+from diode_store.cache.cache import Cache, cache_path
+from diode_store.cache.sync import sync
 from diode_store.devices.known import known_device
 from diode_store.errors import QueryError
 from diode_store.exchange.context import ImportContext
 from diode_store.exchange.importing import import_files
-from diode_store.cache.cache import Cache, cache_path
-from diode_store.cache.sync import sync
 from diode_store.query import analytics, results
 from diode_store.warehouse.store import Store
 

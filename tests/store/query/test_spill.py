@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diode_store.errors import DiodeError, CacheError, QueryError
+from diode_store.errors import CacheError, DiodeError, QueryError
 from diode_store.query import analytics, results
 
 if TYPE_CHECKING:
