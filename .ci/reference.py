@@ -137,7 +137,7 @@ def _places() -> str:
     rows = (
         ("`--database`", "`DIODE_DATABASE_URL`", "the warehouse: a URL, or the path of an SQLite file"),
         ("`--spool`", "`DIODE_SPOOL`", "the spool, a folder"),
-        ("", "`DIODE_CACHE`", "the cache: a folder or a URL; the folder beside the database if unset"),
+        ("", "`DIODE_CACHE`", "the folder of the cache; beside the database if unset"),
         ("`--config`", "`DIODE_CONFIG`", "the settings file of the daemon; commands take the warehouse from it"),
     )
     lines = (f"| {' | '.join(row)} |" for row in rows)

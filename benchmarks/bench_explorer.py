@@ -4,8 +4,8 @@
     python benchmarks/bench_explorer.py --database warehouse.db --seconds 60
 
 First every page is requested alone: as it is, then in new states that its links lead to, then once more. The data
-behind the pages is computed once for each state of the cache; the ratio is to the time of this computation, which a page
-without a cache would need. Then readers request a page every few seconds, while the daemon gets timings at a fixed
+behind the pages is computed once for each state of the cache. The ratio is to the time of this computation, which a
+page without it would need. Then readers request a page every few seconds, while the daemon gets timings at a fixed
 rate. All timings must be stored and shown at the end. Targets: 1 s a page (0.3 s a problem) on 2 cores, and 3 s with
 readers.
 """

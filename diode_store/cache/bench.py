@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from diode_store.cache.arrow_rows import arrow_schema
+from diode_store.cache.cache import RECENT
 from diode_store.cache.tables import attach, sources
 from diode_store.system.private_folder import SPILL, private_folder
 
@@ -30,6 +31,8 @@ _SETTINGS: dict[str, Any] = {
     "memory_limit": MEMORY,
 }
 _ROWS_AT_ONCE = 50_000
+_SMALL_BLOCK, _LARGE_BLOCK = 16_384, 262_144
+"""Bytes of a block. Each column of each table has blocks of its own, and the recent file is copied by every sync."""
 
 
 @contextlib.contextmanager
@@ -47,7 +50,9 @@ def opened(old: dict[str, str], new: dict[str, Path]) -> Iterator[duckdb.DuckDBP
         # A commit writes the file itself: what is not published yet needs no log.
         connection.execute("SET checkpoint_threshold = '0KB'")
         for kind, path in new.items():
-            connection.execute(f"ATTACH '{str(path).replace(chr(39), chr(39) * 2)}' AS {kind}")
+            size = _SMALL_BLOCK if kind == RECENT else _LARGE_BLOCK
+            address = str(path).replace("'", "''")
+            connection.execute(f"ATTACH '{address}' AS {kind}" + ("" if path.exists() else f" (BLOCK_SIZE {size})"))
         attach(connection, old)
         yield connection
         for kind in new:

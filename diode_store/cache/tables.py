@@ -85,7 +85,8 @@ def create_all(connection: duckdb.DuckDBPyConnection, kind: str) -> None:
 def attach(connection: duckdb.DuckDBPyConnection, paths: dict[str, str]) -> None:
     """Attach the files of a state for reading."""
     for kind, path in paths.items():
-        connection.execute(f"ATTACH '{path}' AS {kind} (READ_ONLY)")
+        address = path.replace("'", "''")
+        connection.execute(f"ATTACH '{address}' AS {kind} (READ_ONLY)")
 
 
 def sources(reading: Reading, kinds: Iterable[str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ DATABASE = ["upgrade", "downgrade", "prune", "supersede", "tombstones", "vacuum"
 NESTED = (
     *(("diode", "db", name) for name in DATABASE),
     ("diode", "cache", "status"),
-    ("diode", "cache", "compact"),
+    ("diode", "cache", "rebuild"),
     ("diode", "hardware", "list"),
     ("diode", "hardware", "alias"),
     ("diode", "models", "list"),

@@ -209,7 +209,7 @@ def test_damaged_cache(database_url: str, make_measurement: MakeMeasurement) -> 
         store.write([make_measurement(1)])
     cache = Cache(cache_path(database_url))
     sync(database_url, cache)
-    next(cache.path.glob("*-timings.parquet")).unlink()
+    next(cache.path.glob("recent-*.duckdb")).unlink()
     _, found = warehouse_checks.check_warehouse(Setup(database_url))
     assert (found.subject, found.level) == ("cache", Level.WARNING)
     assert "is missing" in found.text

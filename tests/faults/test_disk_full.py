@@ -155,7 +155,7 @@ def test_a_full_cache_disk(
     small_disk: MakeDisk, database_url: str, diode: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No room for the copy that queries read: one line, the older copy stays whole, and with room it catches up."""
-    disk = small_disk(MIB)
+    disk = small_disk(4 * MIB)
     monkeypatch.setenv("DIODE_CACHE", str(disk.path / "cache"))
     monkeypatch.setenv("DIODE_DATABASE_URL", database_url)
     count = ("query", "SELECT count(*) AS n, count(DISTINCT measurement_id) AS m FROM observations", "--json")
@@ -171,7 +171,7 @@ def test_a_full_cache_disk(
         assert (ended.code, len(ended.err.splitlines())) == (1, 1)
         assert "No space left" in ended.err
     disk.empty()
-    left = sorted(path for path in Path(disk.path / "cache").rglob("*") if path.suffix in {".tmp", ".new"})
+    left = sorted(path for path in Path(disk.path / "cache").rglob("*") if path.suffix in {".tmp", ".new", ".wal"})
     assert left == []
     disk.grow(64 * MIB)
     assert diode(*count).out != before

@@ -178,7 +178,7 @@ def test_a_rebuilt_cache(site: Site) -> None:
     question = "diode query --no-sync 'SELECT count(*), sum(runtime_us) FROM observations'"
     site.run("diode sync")
     before = site.run(question)
-    [file] = site.database.with_suffix(".cache").glob("*-timings.parquet")
+    [file] = site.database.with_suffix(".cache").glob("recent-*.duckdb")
     file.write_bytes(b"\0" * file.stat().st_size)
     assert site.try_run(question).returncode == 1
     assert "copied" in site.recipe("Rebuild the cache")

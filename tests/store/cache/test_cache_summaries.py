@@ -1,4 +1,4 @@
-"""The summaries that syncs keep up to date equal the views' original definitions, whatever happened to the warehouse."""
+"""The summaries that syncs keep up to date equal the views' original definitions, whatever happened before."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ def by_the_original_views(connection: duckdb.DuckDBPyConnection) -> dict[str, li
     with closing(connection.cursor()) as plain:
         plain.execute("CREATE SCHEMA original")
         plain.execute(
-            "CREATE VIEW original.segment_measurements AS SELECT * EXCLUDE (case_no, timing_count, failure_count, estimate_count) FROM main.stored_measurements"
-        )  # noqa: E501
+            "CREATE VIEW original.segment_measurements AS SELECT * "
+            "EXCLUDE (case_no, timing_count, failure_count, estimate_count) FROM main.stored_measurements"
+        )
         plain.execute("CREATE VIEW original.timings AS SELECT * EXCLUDE (case_no) FROM main.stored_timings")
         plain.execute("SET schema = 'original'")
         for name in ("base", *VIEWS):
@@ -155,12 +156,12 @@ class History:
 
 @pytest.mark.parametrize("histories", sizes(1, 100))
 def test_summaries_after_any_history(
-    _template_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, histories: int
+    database_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, histories: int
 ) -> None:
     """Late, repeated, deleted, flagged and superseded measurements; small bases; definitions of another version."""
     for seed in range(histories):
         database = tmp_path / f"{seed}.db"
-        shutil.copy(_template_database, database)
+        shutil.copy(database_path, database)
         history, cache = History(database, seed), Cache(tmp_path / f"{seed}.cache")
         for name, module, value in (
             ("MOST_RECENT", change, history.chance.choice((15, 40, 1_000))),

@@ -214,15 +214,15 @@ def test_sync_says_what_it_did(
     first = diode("sync")
     assert first.out.startswith(f"{cache}: 2 measurements with 5 timings copied; holds 2 measurements, 5 timings (")
     assert diode("sync").out.startswith(f"{cache}: nothing to do; holds 2 measurements, 5 timings (")
-    again = json.loads(diode("sync", "--rebuild", "--json").out)
-    assert {name: again[name] for name in ("added", "added_timings", "dropped", "rebuilt", "segments")} == {
+    again = json.loads(diode("cache", "rebuild", "--json").out)
+    assert {name: again[name] for name in ("added", "added_timings", "dropped", "rebuilt", "has_new_base")} == {
         "added": 2,
         "added_timings": 5,
         "dropped": 0,
         "rebuilt": "it was asked for",
-        "segments": 1,
+        "has_new_base": False,
     }
-    (cache / "manifest.json").write_text("{")
+    (cache / "state.json").write_text("{")
     assert "the cache was rebuilt: " in diode("query", "SELECT 1").err
     warehouse.write([make_measurement(9, runtimes=(1.5,))])
     assert ": 1 measurement with 1 timing copied" in diode("sync").out
