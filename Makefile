@@ -64,7 +64,7 @@ format: $(STAMP)  ## format, and fix what the linter can
 	$(BIN)/ruff check --fix .
 
 benchmarks: $(STAMP)  ## run every benchmark that needs no GPU
-	@for script in bench_collector_overhead bench_ingest bench_ingest_postgres bench_daemon bench_lake bench_views \
+	@for script in bench_collector_overhead bench_ingest bench_ingest_postgres bench_daemon bench_cache bench_views \
 		bench_predict bench_hook bench_import bench_query bench_corrections; do \
 		echo "== benchmarks/$$script.py"; $(BIN)/python benchmarks/$$script.py || exit 1; done
 

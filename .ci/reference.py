@@ -22,8 +22,8 @@ from typer.main import get_command
 from diode_collectors.ingest.settings import SETTINGS
 from diode_integration.settings import VARIABLES, HookSettings
 from diode_store.query import analytics
-from diode_store.query.view_columns import view_text
-from diode_store.query.view_files import VIEWS
+from diode_store.views.view_columns import view_text
+from diode_store.views.view_files import VIEWS
 from diode_store.warehouse import migrate
 from diode_store.warehouse.database import make_engine
 
@@ -137,7 +137,7 @@ def _places() -> str:
     rows = (
         ("`--database`", "`DIODE_DATABASE_URL`", "the warehouse: a URL, or the path of an SQLite file"),
         ("`--spool`", "`DIODE_SPOOL`", "the spool, a folder"),
-        ("", "`DIODE_LAKE`", "the lake: a folder or a URL; the folder beside the database if unset"),
+        ("", "`DIODE_CACHE`", "the folder of the cache; beside the database if unset"),
         ("`--config`", "`DIODE_CONFIG`", "the settings file of the daemon; commands take the warehouse from it"),
     )
     lines = (f"| {' | '.join(row)} |" for row in rows)

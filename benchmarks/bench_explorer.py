@@ -4,8 +4,8 @@
     python benchmarks/bench_explorer.py --database warehouse.db --seconds 60
 
 First every page is requested alone: as it is, then in new states that its links lead to, then once more. The data
-behind the pages is computed once for each state of the lake; the ratio is to the time of this computation, which a page
-without a cache would need. Then readers request a page every few seconds, while the daemon gets timings at a fixed
+behind the pages is computed once for each state of the cache. The ratio is to the time of this computation, which a
+page without it would need. Then readers request a page every few seconds, while the daemon gets timings at a fixed
 rate. All timings must be stored and shown at the end. Targets: 1 s a page (0.3 s a problem) on 2 cores, and 3 s with
 readers.
 """
@@ -34,9 +34,9 @@ import scale
 import shipped_data
 
 from diode_explorer.pages import PAGES
+from diode_store.cache.cache import cache_of
 from diode_store.command_line.console import print_rows
-from diode_store.lake.lake import lake_of
-from diode_store.query.analytics import open_lake
+from diode_store.query.analytics import open_cache
 from diode_store.wire.codec import encode
 from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes, pack_payload
 
@@ -167,7 +167,7 @@ def alone(site: Site, database: Path) -> dict[str, list[str]]:
 
 def worked_out_s(database: Path) -> float:
     """Return the seconds to compute the data behind the pages."""
-    connection = open_lake(lake_of(str(database)))
+    connection = open_cache(cache_of(str(database)))
     begin = time.perf_counter()
     connection.execute("CREATE TABLE kept AS FROM best_times")
     connection.close()

@@ -1,8 +1,8 @@
 """Measure how long `diode query` takes from the shell, against starting Python and importing DuckDB in the same run.
 
 The first bundled data set is put into a new warehouse. Then ``diode query "SELECT * FROM fastest_configs"`` runs as a
-process: interpreter, imports, the check that the lake is up to date, views, query, CSV. The first run, which also
-copies the timings to the lake, has its own line.
+process: interpreter, imports, the check that the cache is up to date, views, query, CSV. The first run, which also
+copies the timings to the cache, has its own line.
 
     python benchmarks/bench_query.py
 """

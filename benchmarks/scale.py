@@ -3,7 +3,7 @@
 Each bundled problem becomes many with other numbers of rows. Each of these is measured on one or two of four devices,
 in one or two environments, some of them repeatedly. They have the configs of the bundled measurement, and times with
 realistic scatter. Some timings fail; some measurements are replays, flagged, superseded or made by a hook. Bare
-``executemany`` writes the rows, and a sync makes the lake. ``replicate`` enlarges a lake without the warehouse.
+``executemany`` writes the rows, and a sync makes the cache.
 
     python benchmarks/scale.py /tmp/warehouse.db --timings 10000000
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import itertools
 import math
 import sqlite3
 import time
@@ -22,15 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import shipped_data
 import sqlalchemy as sa
 
+from diode_store.cache.cache import Cache, cache_path
+from diode_store.cache.sync import sync
 from diode_store.devices.known import known_device
-from diode_store.lake.lake import Lake, lake_path
-from diode_store.lake.sync import sync
 from diode_store.records import Hardware, Problem, TensorSpec, TimingMethod
 from diode_store.timing.noise import band_of, sigmas_of
 from diode_store.warehouse import migrate, schema
@@ -67,7 +63,7 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def main() -> None:
-    """Make a warehouse and its lake, and print the seconds of each."""
+    """Make a warehouse and its cache, and print the seconds of each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("database", type=Path, help="new SQLite file to make")
     parser.add_argument("--timings", type=int, default=10_000_000, help="about how many")
@@ -78,7 +74,7 @@ def main() -> None:
     begin = time.perf_counter()
     timings = fill(str(options.database), options.timings)
     print(f"{timings:,} timings written in {time.perf_counter() - begin:.1f} s")
-    report = sync(str(options.database), Lake(lake_path(str(options.database))))
+    report = sync(str(options.database), Cache(cache_path(str(options.database))))
     print(f"{report.timings:,} timings synced in {report.seconds:.1f} s")
 
 
@@ -101,59 +97,6 @@ def fill(database: str, timings: int, seed: int = 0) -> int:
             written += len(rows)
     bare.close()
     return written
-
-
-def replicate(lake: Path, target: Path, times: int) -> int:
-    """Make a lake with the content of ``lake`` ``times`` over, with other ids; return its number of timings.
-
-    Measurements and problems are multiplied; devices, environments and configs stay. The new lake has no warehouse, so
-    open it without a sync.
-    """
-    source, copy = Lake(lake), Lake(target)
-    manifest = source.manifest()
-    if manifest is None:
-        raise SystemExit(f"{lake} holds no lake")
-    target.mkdir(mode=0o700)
-    problems = pq.read_table(lake / manifest.snapshots["problems"])
-    step = {"problems": pc.max(problems["id"]).as_py(), "measurements": max(s.last_id for s in manifest.segments)}
-    segments = []
-    for number, segment in itertools.product(range(times), manifest.segments):
-        shift = {name: number * most for name, most in step.items()}
-        names = {}
-        for table, columns in (
-            ("measurements", {"id": "measurements", "problem_id": "problems"}),
-            ("timings", {"measurement_id": "measurements"}),
-        ):
-            names[table] = f"{number:03d}-{getattr(segment, table)}"
-            by = {column: shift[of] for column, of in columns.items()}
-            _copy_shifted(lake / getattr(segment, table), target / names[table], [by])
-        first, last = (at + shift["measurements"] for at in (segment.first_id, segment.last_id))
-        segments.append(replace(segment, **names, first_id=first, last_id=last))
-    for table, name in manifest.snapshots.items():
-        most = {"problems": step["problems"], "marks": step["measurements"]}.get(table)
-        _copy_shifted(lake / name, target / name, [{"id": n * most} for n in range(times)] if most else [{}])
-    after = replace(manifest, segments=tuple(segments), retired={})
-    sizes = {name: (target / name).stat().st_size for name in sorted(after.files())}
-    with copy.lock():
-        copy.publish(replace(after, sizes=sizes), instead_of=0)
-    return sum(segment.timing_count for segment in segments)
-
-
-def _copy_shifted(source: Path, target: Path, shifts: Sequence[dict[str, int]]) -> None:
-    """Write the rows of a Parquet file once for each of ``shifts``, which holds the addition to each column."""
-    file = pq.ParquetFile(source)
-    columns = file.metadata.row_group(0) if file.num_row_groups else None
-    codec = columns.column(0).compression if columns else "zstd"
-    rows = columns.num_rows or None if columns else None
-    words = [field.name for field in file.schema_arrow if not pa.types.is_floating(field.type)]
-    with pq.ParquetWriter(target, file.schema_arrow, compression=codec, use_dictionary=words) as writer:
-        table = file.read()
-        for shift in shifts:
-            shifted = table
-            for column, by in shift.items():
-                at = table.schema.get_field_index(column)
-                shifted = shifted.set_column(at, table.schema.field(at), pc.add(table[column], by))
-            writer.write_table(shifted, row_group_size=rows)
 
 
 @dataclass(frozen=True)

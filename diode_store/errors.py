@@ -106,11 +106,19 @@ class QueryError(DiodeError):
     """The query was refused."""
 
 
-class LakeError(DiodeError):
-    """The Parquet lake cannot be used; delete its folder and run `diode sync` to rebuild it."""
+class CacheError(DiodeError):
+    """The cache cannot be used; `diode cache rebuild` makes it anew."""
 
 
-class LakeValueError(LakeError):
+class DamagedCacheError(CacheError):
+    """The cache is damaged or of another format; the next sync rebuilds it."""
+
+
+CORRUPT = "Corrupt database file"
+"""DuckDB's words for a block whose checksum is wrong."""
+
+
+class CacheValueError(CacheError):
     """The warehouse holds a value of the wrong type; correct that row."""
 
 

@@ -99,7 +99,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def _no_user_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keep every test away from the settings and the warehouse of whoever runs it."""
     of_the_hook = ("MODEL", "MODE", "TOP_K", "UNKNOWN", "CORRECTIONS", "PICKS")
-    for name in ("DATABASE_URL", "SPOOL", "LAKE", "LOG_LEVEL", "CONFIG", "GROUP", *of_the_hook):
+    for name in ("DATABASE_URL", "SPOOL", "CACHE", "LOG_LEVEL", "CONFIG", "GROUP", *of_the_hook):
         monkeypatch.delenv(f"DIODE_{name}", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data-home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config-home"))

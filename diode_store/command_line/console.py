@@ -24,7 +24,7 @@ import typer
 from diode_store.command_line.option_values import guard
 from diode_store.command_line.render import cell_text, fitting_columns, json_value, plain_table, printable
 from diode_store.command_line.stopping import sigterm_as_ctrl_c
-from diode_store.errors import DatabaseError, DiodeError
+from diode_store.errors import CORRUPT, DatabaseError, DiodeError
 from diode_store.system.files import unusable_path
 from diode_store.system.settings import default_database_url
 from diode_store.system.urls import refuse_password_on_command_line
@@ -205,13 +205,20 @@ def handle_errors() -> Iterator[None]:
     except OSError as error:
         _print_error_of(error)
         sys.exit(1)
-    except RuntimeError as error:
-        # What DuckDB raises for a Ctrl-C that it noticed itself.
-        if str(error) != "Query interrupted":
-            raise
-        sys.exit(INTERRUPTED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except Exception as error:
+        _end_for_duckdb(error)
+        raise
+
+
+def _end_for_duckdb(error: Exception) -> None:
+    """End the command if the error is one that DuckDB raises by itself."""
+    if str(error) == "Query interrupted":  # for a Ctrl-C that it noticed itself
+        sys.exit(INTERRUPTED)
+    if CORRUPT in str(error):  # in a command without a process for its query
+        print_error("the cache is damaged; run `diode cache rebuild`")
+        sys.exit(1)
 
 
 def _print_error_of(error: OSError) -> None:

@@ -35,7 +35,7 @@ def cover(connection: Any, sql: str, values: Mapping[str, object], kernels: int)
     the cover was timed on a problem, the problem counts as slow as its slowest timed kernel.
 
     Args:
-        connection: over the lake.
+        connection: over the cache.
         sql: a SELECT of hardware, problem, config_id, kernel and slowdown.
         values: its parameters.
         kernels: maximum number of kernels.

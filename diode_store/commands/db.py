@@ -147,8 +147,8 @@ def check(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
 def _wrong_values(database: str) -> list[str]:
     """Return a line for each row of an SQLite file with a value of the wrong type; a server checks types itself."""
-    from diode_store.lake.opening import open_source
-    from diode_store.lake.source import wrong_values
+    from diode_store.cache.opening import open_source
+    from diode_store.cache.source import wrong_values
 
     if sqlite_path(database) is None:
         return []

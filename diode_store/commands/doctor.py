@@ -1,4 +1,4 @@
-"""Check the installation: versions, GPU, warehouse, lake, spool, daemon, models and hook, each with its remedy.
+"""Check the installation: versions, GPU, warehouse, cache, spool, daemon, models and hook, each with its remedy.
 
 The command changes nothing. Each line is ok, a warning (it works, but not fully) or a problem, with a remedy.
 """

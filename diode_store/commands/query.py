@@ -15,7 +15,7 @@ from diode_store.commands.results import SUFFIXES, check_suffix, json_lines, wri
 from diode_store.errors import NO_MEASUREMENTS, RecordError
 from diode_store.ops import find_op
 from diode_store.query.limits import Limits
-from diode_store.query.view_files import VIEWS
+from diode_store.views.view_files import VIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 app = make_app(__doc__)
 
-NoSyncOption = Annotated[bool, typer.Option("--no-sync", help="Read the lake without copying new measurements first.")]
+NoSyncOption = Annotated[bool, typer.Option("--no-sync", help="Read the cache without copying new measurements first.")]
 ExplainOption = Annotated[bool, typer.Option("--explain", help="Print the query plan instead of running the query.")]
 AnalyzeOption = Annotated[
     bool, typer.Option("--analyze", help="Run the query and print its plan with the rows and seconds of each step.")
@@ -79,7 +79,7 @@ def query(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Run SQL (DuckDB's dialect) and print a table, or CSV when stdout is not a terminal.
 
-    The command first copies new measurements to the lake. It accepts only SELECT and EXPLAIN, and reads only the lake.
+    The command first copies new measurements to the cache. It accepts only SELECT and EXPLAIN, and reads nothing else.
     """
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other")
@@ -138,23 +138,23 @@ def _print_plan(session: Session, sql: str, *, analyze: bool, as_json: bool) -> 
 
 
 def _session(database: str, limits: Limits, *, sync: bool) -> Session:
-    """Return a session over the lake of ``database``; note a rebuild of the lake on stderr."""
+    """Return a session over the cache of ``database``; note a rebuild of the cache on stderr."""
     from diode_store.command_line.console import progress
     from diode_store.commands.sync import note_sync
     from diode_store.query.limited import open_session
 
-    with progress("copying timings to the lake") as advance:
+    with progress("copying timings to the cache") as advance:
         return open_session(database, sync=sync, limits=limits, on_sync=note_sync, on_progress=advance)
 
 
 def connected(database: str, *views: str, sync: bool = True) -> Any:
-    """Return a connection to the lake of ``database`` with these views; note a rebuild of the lake on stderr."""
+    """Return a connection to the cache of ``database`` with these views; note a rebuild of the cache on stderr."""
+    from diode_store.cache.opening import require_something_to_read
     from diode_store.command_line.console import progress
     from diode_store.commands.sync import note_sync
-    from diode_store.lake.opening import require_something_to_read
     from diode_store.query.analytics import connect
 
     if not sync:
         require_something_to_read(database)
-    with progress("copying timings to the lake") as advance:
+    with progress("copying timings to the cache") as advance:
         return connect(database, sync=sync, on_sync=note_sync, on_progress=advance, views=views)

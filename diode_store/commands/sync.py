@@ -1,8 +1,8 @@
-"""Copy new measurements to the lake that queries read."""
+"""Copy new measurements to the cache that queries read."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -10,7 +10,7 @@ from diode_store.command_line.console import DatabaseOption, JsonOption, make_ap
 from diode_store.command_line.render import counted
 
 if TYPE_CHECKING:
-    from diode_store.lake.sync import SyncReport
+    from diode_store.cache.sync import SyncReport
 
 app = make_app(__doc__)
 
@@ -18,37 +18,37 @@ _SHOWN = 3
 
 
 @app.command(epilog="Example: diode sync --database warehouse.db")
-def sync(
-    database: DatabaseOption,
-    *,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Copy everything again.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Bring the lake up to date with the warehouse; `diode query` and `diode train` do this automatically."""
+def sync(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
+    """Bring the cache up to date with the warehouse; `diode query` and `diode train` do this automatically."""
+    run_sync(database, rebuild=False, as_json=as_json)
+
+
+def run_sync(database: str, *, rebuild: bool, as_json: bool) -> None:
+    """Sync the cache of a database, and print the report."""
     from dataclasses import asdict
 
-    from diode_store.lake.lake import lake_of
-    from diode_store.lake.sync import sync as sync_lake
+    from diode_store.cache.cache import cache_of
+    from diode_store.cache.sync import sync as sync_cache
 
-    lake = lake_of(database)
-    with progress("copying timings to the lake") as advance:
-        report = sync_lake(database, lake, rebuild=rebuild, on_progress=advance)
+    cache = cache_of(database)
+    with progress("copying timings to the cache") as advance:
+        report = sync_cache(database, cache, rebuild=rebuild, on_progress=advance)
     if as_json:
-        print_json({"lake": str(lake), **asdict(report)})
+        print_json({"cache": str(cache), **asdict(report)})
         return
     note_sync(report)
-    typer.echo(f"{lake}: {_summary(report)}")
+    typer.echo(f"{cache}: {_summary(report)}")
 
 
 def note_sync(report: SyncReport) -> None:
-    """Print on stderr why the lake was rebuilt, if it was, and the rows that it leaves out."""
+    """Print on stderr why the cache was rebuilt, if it was, and the rows that it leaves out."""
     if report.rebuilt is not None:
-        print_note(f"the lake was rebuilt: {report.rebuilt}")
+        print_note(f"the cache was rebuilt: {report.rebuilt}")
     for line in report.left_out[:_SHOWN]:
         print_note(f"left out: {line}")
     if report.left_out:
         rows = counted(len(report.left_out), "row")
-        print_note(f"{rows} left out; correct what `diode db check` names, then run `diode sync --rebuild`")
+        print_note(f"{rows} left out; correct what `diode db check` names, then run `diode cache rebuild`")
 
 
 def _summary(report: SyncReport) -> str:
@@ -57,7 +57,7 @@ def _summary(report: SyncReport) -> str:
         done.append(f"{counted(report.added, 'measurement')} with {counted(report.added_timings, 'timing')} copied")
     if report.dropped:
         done.append(f"{counted(report.dropped, 'measurement')} dropped")
-    if report.merged:
-        done.append(f"{counted(report.merged, 'small segment')} merged")
+    if report.has_new_base:
+        done.append("new base written")
     holds = f"holds {counted(report.measurements, 'measurement')}, {counted(report.timings, 'timing')}"
     return f"{', '.join(done) or 'nothing to do'}; {holds} ({report.seconds:.2f} s)"

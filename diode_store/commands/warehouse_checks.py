@@ -1,4 +1,4 @@
-"""Checks of `diode doctor`: versions, the warehouse, and the lake beside it."""
+"""Checks of `diode doctor`: versions, the warehouse, and the cache beside it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from diode_store.system.files import barrier_to
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from diode_store.cache.cache import Cache
+    from diode_store.cache.source import WarehouseRows
     from diode_store.command_line.diagnosis import Setup
-    from diode_store.lake.lake import Lake
-    from diode_store.lake.source import WarehouseRows
 
 _NEEDED = ("torch-diode", "torch", "duckdb", "pyarrow", "sqlalchemy")
 _COUNTED = ("measurements", "problems", "hardware")
@@ -32,10 +32,10 @@ def check_versions(_setup: Setup) -> Iterator[Finding]:
 
 
 def check_warehouse(setup: Setup) -> Iterator[Finding]:
-    """Yield findings about the warehouse: whether it can be read, its size, and whether its lake is up to date."""
+    """Yield findings about the warehouse: whether it can be read, its size, and whether its cache is up to date."""
+    from diode_store.cache.cache import cache_of
+    from diode_store.cache.opening import open_source
     from diode_store.command_line.diagnosis import on_a_network
-    from diode_store.lake.lake import lake_of
-    from diode_store.lake.opening import open_source
     from diode_store.system.settings import upgrade_command
     from diode_store.system.urls import sqlite_path
 
@@ -47,16 +47,16 @@ def check_warehouse(setup: Setup) -> Iterator[Finding]:
         if file is not None and not file.exists():
             yield warning("warehouse", f"{file}: there is none yet", f"create it with {upgrade_command(str(file))}")
             return
-        lake = lake_of(setup.database)
+        cache = cache_of(setup.database)
         with open_source(setup.database) as source:
             yield _contents(setup.database, source)
-            yield _lake(lake, source)
+            yield _cache(cache, source)
     except DiodeError as error:
         yield problem_of("warehouse", error, "check the address, and that the server runs and takes connections")
 
 
 def _contents(database: str, source: WarehouseRows) -> Finding:
-    from diode_store.lake.layout import REVISION
+    from diode_store.cache.layout import REVISION
     from diode_store.system.urls import redact, sqlite_path
 
     with source.snapshot():
@@ -66,25 +66,25 @@ def _contents(database: str, source: WarehouseRows) -> Finding:
     return ok("warehouse", f"{where}: revision {REVISION}, {shown}")
 
 
-def _lake(lake: Lake, source: WarehouseRows) -> Finding:
-    from diode_store.lake.status import lake_status
-    from diode_store.lake.sync import holds_the_same
+def _cache(cache: Cache, source: WarehouseRows) -> Finding:
+    from diode_store.cache.status import cache_status
+    from diode_store.cache.sync import holds_the_same
 
-    barrier = barrier_to(lake.folder.path) if lake.folder.path else None  # a URL is not on this machine
+    barrier = barrier_to(cache.path)
     try:
-        manifest = lake.manifest()
-        if manifest is None and barrier:
-            return problem("lake", f"{lake}: cannot be made: {barrier}", "set DIODE_LAKE to a folder of your own")
-        if manifest is None:
-            return ok("lake", f"{lake}: there is none yet; the first query creates it")
-        status = lake_status(lake)
-        fresh = holds_the_same(manifest, source)
+        state = cache.state()
+        if state is None and barrier:
+            return problem("cache", f"{cache}: cannot be made: {barrier}", "set DIODE_CACHE to a folder of your own")
+        if state is None:
+            return ok("cache", f"{cache}: there is none yet; the first query creates it")
+        status = cache_status(cache)
+        fresh = holds_the_same(state, source)
     except DiodeError as error:
-        return problem_of("lake", error)
+        return problem_of("cache", error)
     if status.damage:
-        return warning("lake", f"{lake}: {status.damage}", "run `diode sync`, or ask a query, which repairs it")
+        return warning("cache", f"{cache}: {status.damage}", "run `diode sync`, or ask a query, which repairs it")
     if barrier:
-        remedy = "set DIODE_LAKE to a folder of your own, or read it as it is with --no-sync"
-        return warning("lake", f"{lake}: cannot be synced: {barrier}", remedy)
-    state = "up to date" if fresh else f"behind since {status.synced_at:%Y-%m-%d %H:%M} UTC; the next query syncs it"
-    return ok("lake", f"{lake}: {status.timings:,} timings, {state}")
+        remedy = "set DIODE_CACHE to a folder of your own, or read it as it is with --no-sync"
+        return warning("cache", f"{cache}: cannot be synced: {barrier}", remedy)
+    said = "up to date" if fresh else f"behind since {status.synced_at:%Y-%m-%d %H:%M} UTC; the next query syncs it"
+    return ok("cache", f"{cache}: {status.timings:,} timings, {said}")

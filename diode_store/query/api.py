@@ -56,12 +56,12 @@ class Warehouse:
             from diode_store.query.analytics import open_state
 
             folder = self._undo.enter_context(private_folder(SPILL))
-            self._connection = open_state(self._session.lake, self._session.manifest, folder.path)
+            self._connection = open_state(self._session.reading, folder.path)
             self._undo.callback(self._connection.close)
         return self._connection.cursor()
 
     def close(self) -> None:
-        """End every query and release the lake's files; later queries fail."""
+        """End every query and release the cache's files; later queries fail."""
         self._undo.close()
         self._session.close()
 
@@ -122,25 +122,25 @@ class Result:
 def open_warehouse(
     database: str | Path | None = None,
     *,
-    lake: str | Path | None = None,
+    cache: str | Path | None = None,
     sync: bool = True,
     time_limit_s: float = Limits.time_s,
     memory_limit: str = Limits.memory,
 ) -> Warehouse:
-    """Open a warehouse for queries after copying new measurements to its lake.
+    """Open a warehouse for queries after copying new measurements to its cache.
 
     Args:
         database: a URL, or the path of an SQLite file; None means the default of every command.
-        lake: its lake, a folder or a URL; None means ``DIODE_LAKE``, else the folder beside the database.
-        sync: False reads the lake without syncing.
+        cache: its cache; None means ``DIODE_CACHE``, else the folder beside the database.
+        sync: False reads the cache without syncing.
         time_limit_s: maximum seconds for one query.
         memory_limit: maximum memory of one query, or of an answer read whole: ``4GB``, or a share of the machine's.
 
     Raises:
         SchemaError: the database holds no warehouse, or one of another revision.
         DatabaseError: the warehouse cannot be read.
-        LakeError: the lake cannot be written or read.
+        CacheError: the cache cannot be written or read.
         DiodeError: no folder for temporary files can be made.
     """
     url = default_database_url() if database is None else str(database)
-    return Warehouse(open_session(url, lake, sync=sync, limits=Limits(time_limit_s, memory_limit)))
+    return Warehouse(open_session(url, cache, sync=sync, limits=Limits(time_limit_s, memory_limit)))

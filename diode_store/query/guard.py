@@ -1,6 +1,6 @@
-"""Check of a query's SQL: one statement that reads the lake's tables and nothing else.
+"""Check of a query's SQL: one statement that reads the cache's tables and nothing else.
 
-DuckDB's own lock is not enough: COPY TO may overwrite the lake's allowed files, even from inside a WITH, and EXPLAIN
+DuckDB's own lock is not enough: COPY TO may overwrite the cache's allowed files, even from inside a WITH, and EXPLAIN
 ANALYZE runs its statement. Therefore the guard parses the statement. Its tree may hold only queries and harmless table
 functions.
 """
@@ -27,7 +27,7 @@ _EXPLAIN = re.compile(
     rf"{_SPACE}*explain(?:{_SPACE}+analyze)?(?:{_SPACE}*\([\w, \t\r\n]*\))?{_SPACE}+", re.IGNORECASE | re.ASCII
 )
 _READ_ONLY = "queries are read-only"
-NO_ZONES = "a time with a zone cannot be shown; cast it, as in now()::TIMESTAMP (times in the lake are UTC)"
+NO_ZONES = "a time with a zone cannot be shown; cast it, as in now()::TIMESTAMP (times in the cache are UTC)"
 _POINTER = re.compile(r"^LINE \d+:|^\^+$")
 
 
@@ -107,7 +107,7 @@ def _check_tree(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         if kind == "TABLE_FUNCTION":
             name = str(node.get("function", {}).get("function_name", "")).lower()
             if name not in _TABLE_FUNCTIONS:
-                raise QueryError(f"{_READ_ONLY} and see the lake only: the table function {name}() is refused")
+                raise QueryError(f"{_READ_ONLY} and see the cache only: the table function {name}() is refused")
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:

@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
-from diode_store.errors import DiodeError, QueryError
-from diode_store.lake.lake import lake_of
-from diode_store.lake.opening import require_something_to_read
-from diode_store.lake.sync import SyncReport
-from diode_store.lake.sync import sync as sync_lake
+from diode_store.cache.cache import cache_of
+from diode_store.cache.opening import require_something_to_read
+from diode_store.cache.sync import SyncReport
+from diode_store.cache.sync import sync as sync_cache
+from diode_store.errors import DamagedCacheError, DiodeError, QueryError
 from diode_store.processes.child import Child, ChildError, ChildLateError, ChildMemoryError
 from diode_store.query.limits import DEFAULT, Limits
 from diode_store.system.private_folder import SPILL, private_folder
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from diode_store.lake.lake import Lake, Manifest
+    from diode_store.cache.cache import Cache, Reading
 
 CLOSED = "this warehouse is closed; open it again with diode_store.open()"
 
 
 def open_session(
     store_url: str,
-    lake_dir: Path | str | None = None,
+    cache_dir: Path | str | None = None,
     *,
     sync: bool = True,
     limits: Limits = DEFAULT,
     on_sync: Callable[[SyncReport], None] = lambda _report: None,
     on_progress: Callable[[float], None] = lambda _timings: None,
 ) -> Session:
-    """Return a session over the lake of the warehouse at ``store_url``.
+    """Return a session over the cache of the warehouse at ``store_url``.
 
     Args:
         store_url: URL of the warehouse, or path of an SQLite file.
-        lake_dir: folder or URL of the lake; None means ``DIODE_LAKE``, else the folder beside the database.
-        sync: bring the lake up to date first. If False, there must be a lake or a warehouse.
+        cache_dir: folder of the cache; None means ``DIODE_CACHE``, else the folder beside the database.
+        sync: bring the cache up to date first. If False, there must be a cache or a warehouse.
         limits: limits of each query.
         on_sync: called with the report of the sync.
         on_progress: called with the number of timings just copied.
@@ -53,39 +53,39 @@ def open_session(
     Raises:
         SchemaError: ``store_url`` has no warehouse, or one of another revision.
         DatabaseError: the warehouse cannot be read.
-        LakeError: the lake cannot be written or read.
+        CacheError: the cache cannot be written or read.
         DiodeError: no folder for temporary files can be made.
     """
     if not sync:
-        require_something_to_read(store_url, lake_dir)
-    lake = lake_of(store_url, lake_dir)
+        require_something_to_read(store_url, cache_dir)
+    cache = cache_of(store_url, cache_dir)
     worker = _Worker(limits)  # it imports DuckDB while this process syncs
     try:
         if sync:
-            on_sync(sync_lake(store_url, lake, on_progress=on_progress))
-        return Session(lake, limits, worker)
+            on_sync(sync_cache(store_url, cache, on_progress=on_progress))
+        return Session(cache, limits, worker)
     except BaseException:
         worker.close()
         raise
 
 
 class Session:
-    """One state of a lake, to query; a context manager."""
+    """One state of a cache, to query; a context manager."""
 
-    def __init__(self, lake: Lake, limits: Limits, first: _Worker | None = None) -> None:
-        """Hold the current state of the lake.
+    def __init__(self, cache: Cache, limits: Limits, first: _Worker | None = None) -> None:
+        """Hold the current state of the cache.
 
         Args:
-            lake: the lake to read.
+            cache: the cache to read.
             limits: limits of each query.
             first: a process that was started earlier to save time.
 
         Raises:
-            LakeError: the lake is damaged.
+            CacheError: the cache is damaged.
         """
-        self.lake, self._limits = lake, limits
+        self.cache, self._limits = cache, limits
         with ExitStack() as undo:
-            self.manifest, release = lake.hold()
+            self.reading, release = cache.hold()
             undo.callback(release)
             self._workers: list[_Worker] = []
             self._idle: list[_Worker] = []
@@ -157,7 +157,7 @@ class Session:
         return chain.from_iterable(self.ask("csv", sql))
 
     def close(self) -> None:
-        """End every query and release the lake's files."""
+        """End every query and release the cache's files."""
         self._close()
 
     def __enter__(self) -> Self:
@@ -170,8 +170,8 @@ class Session:
 
     @property
     def is_empty(self) -> bool:
-        """True if this state of the lake holds no measurement."""
-        return not any(segment.measurement_count for segment in self.manifest.segments)
+        """True if this state of the cache holds no measurement."""
+        return not self.reading.state.measurements
 
     @property
     def is_closed(self) -> bool:
@@ -184,6 +184,9 @@ class Session:
         worker = self._an_idle_one() or self._take(_Worker(self._limits))
         try:
             yield from worker.answers(request)
+        except DamagedCacheError as error:
+            self.cache.mark_damaged(self.reading.state, str(error).rpartition(";")[0])
+            raise
         except QueryError:
             if self.is_closed:  # closing ends the process
                 raise QueryError(CLOSED) from None
@@ -208,7 +211,7 @@ class Session:
         return None
 
     def _take(self, worker: _Worker) -> _Worker:
-        worker.open(self.lake, self.manifest)
+        worker.open(self.reading)
         self._workers.append(worker)
         return worker
 
@@ -232,9 +235,9 @@ class _Worker:
             self._undo = undo.pop_all()
         self.is_idle = True
 
-    def open(self, lake: Lake, manifest: Manifest) -> None:
-        """Tell the process which state of the lake to read."""
-        self._child.send((lake, manifest, self._folder, self._limits.memory))
+    def open(self, reading: Reading) -> None:
+        """Tell the process which state of the cache to read."""
+        self._child.send((reading, self._folder, self._limits.memory))
 
     def answers(self, request: object) -> Iterator[Any]:
         """Yield the parts of the answer to a request.

@@ -1,4 +1,4 @@
-"""The devices of a lake, by their names and aliases."""
+"""The devices of a cache, by their names and aliases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Device(NamedTuple):
-    """A device of the lake."""
+    """A device of the cache."""
 
     id: int
     name: str
@@ -40,7 +40,7 @@ def named_devices(
     If several devices match, those with measurements take precedence.
 
     Args:
-        connection: over the lake.
+        connection: over the cache.
         text: the name as typed.
         all_matches: accept device models that differ in arch or multiprocessors; None if the caller has no such option.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from diode_store.errors import QueryError
+from diode_store.errors import CORRUPT, DamagedCacheError, QueryError
 from diode_store.query.guard import NO_ZONES, check_reads_only, one_line, without_semicolon
 
 if TYPE_CHECKING:
@@ -190,10 +190,17 @@ class PlainBatches(Batches):
 
 @contextlib.contextmanager
 def errors_of_duckdb() -> Iterator[None]:
-    """Turn DuckDB's errors into a ``QueryError`` of one line; Arrow raises OSError for errors of its source."""
+    """Turn DuckDB's errors into a ``QueryError`` of one line; Arrow raises OSError for errors of its source.
+
+    Raises:
+        DamagedCacheError: a block of the cache has a wrong checksum.
+        QueryError: any other error.
+    """
     try:
         yield
     except (duckdb.Error, OSError) as error:
+        if CORRUPT in str(error):
+            raise DamagedCacheError(f"the cache is damaged: {one_line(error)}; run `diode cache rebuild`") from error
         raise QueryError(one_line(error)) from error
 
 

@@ -16,8 +16,8 @@ from diode_store.query.analytics import add_views, open_state
 from diode_store.query.csv_sql import csv_lines
 from diode_store.query.plan import plan_json
 from diode_store.query.results import Batches, PlainBatches, bound, errors_of_duckdb, run_query, wide_columns
-from diode_store.query.view_files import VIEWS, views_of
 from diode_store.system.memory import limit_memory
+from diode_store.views.view_files import VIEWS, views_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from diode_store.lake.lake import Lake, Manifest
+    from diode_store.cache.cache import Reading
     from diode_store.processes.parent import Parent, Say
 
 _OF_THE_LIMIT = 0.75
@@ -82,8 +82,8 @@ ANSWERS: dict[str, Callable[..., Iterator[Any]]] = {
 """Kind of a request → the parts of its answer."""
 
 
-def _opened(lake: Lake, manifest: Manifest, folder: Path, memory: str) -> tuple[duckdb.DuckDBPyConnection, int]:
-    """Open a state of a lake and limit this process's memory; return the connection and the limit in bytes.
+def _opened(reading: Reading, folder: Path, memory: str) -> tuple[duckdb.DuckDBPyConnection, int]:
+    """Open a state of a cache and limit this process's memory; return the connection and the limit in bytes.
 
     Raises:
         QueryError: DuckDB does not understand the limit.
@@ -103,7 +103,7 @@ def _opened(lake: Lake, manifest: Manifest, folder: Path, memory: str) -> tuple[
     limit = int(float(number) * _UNITS[unit])
     if limit < _LEAST_LIMIT:
         raise QueryError(f"the memory limit {memory!r} is too small for any query; give 256MB or more")
-    connection = open_state(lake, manifest, folder, memory=f"{int(limit * _OF_THE_LIMIT)}B", views=())
+    connection = open_state(reading, folder, memory=f"{int(limit * _OF_THE_LIMIT)}B", views=())
     connection.execute("SELECT 1")
     limit_memory(limit)
     return connection, limit
@@ -162,7 +162,7 @@ def _size(part: Any) -> int:
 
 
 def serve(parent: Parent) -> None:
-    """Answer queries. The first message names the state of the lake and the memory limit."""
+    """Answer queries. The first message names the state of the cache and the memory limit."""
     state = parent.receive()
     opened = None
 

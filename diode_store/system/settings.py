@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from diode_store.errors import DatabaseError, SettingsError
 from diode_store.system.files import bounded, expanded
-from diode_store.system.urls import has_password, is_url, sqlite_path
+from diode_store.system.urls import has_password, is_url, redact, sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,8 +29,8 @@ class Settings:
 
     spool_dir: Path
     """``DIODE_SPOOL``: folder in which collectors leave their records for ``diode-ingest``."""
-    lake_dir: Path | str | None
-    """``DIODE_LAKE``: folder or URL of the Parquet copy that queries read; None means beside the database."""
+    cache_dir: Path | None
+    """``DIODE_CACHE``: folder of the cache that queries read; None means beside the database."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
@@ -40,10 +40,10 @@ class Settings:
             SettingsError: a variable has a value that cannot be used.
         """
         values = os.environ if environment is None else environment
-        lake = values.get("DIODE_LAKE")
+        cache = values.get("DIODE_CACHE")
         return cls(
             spool_dir=_folder("DIODE_SPOOL", values.get("DIODE_SPOOL") or str(own_spool_dir(data_dir()))),
-            lake_dir=(lake if is_url(lake) else _folder("DIODE_LAKE", lake)) if lake else None,
+            cache_dir=_cache_dir(cache) if cache else None,
         )
 
 
@@ -171,6 +171,12 @@ def database_option(database: str) -> str:
     The option is empty for an address with a hidden password: the command finds such an address in the environment.
     """
     return "" if "***" in database else f" --database {shlex.quote(database)}"
+
+
+def _cache_dir(text: str) -> Path:
+    if is_url(text):
+        raise SettingsError(f"DIODE_CACHE: {redact(text)} is a URL; name a folder on this machine")
+    return _folder("DIODE_CACHE", text)
 
 
 def _folder(name: str, text: str) -> Path:

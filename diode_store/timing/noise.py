@@ -3,7 +3,7 @@
 The scatter depends on how the times were taken: ``SIGMAS`` has a row for each known method. Each figure is the standard
 deviation of log(t1 / t2), of two times of one kernel and problem in two sweeps on an H200. A sweep does not
 time kernels of less than 30 us in ``read_flush``; these bands repeat the figures of ``write_flush``. The views
-(``diode_store/query/noise_sql.py``) and ``diode-collect agreement`` use the same table.
+(``diode_store/views/noise_sql.py``) and ``diode-collect agreement`` use the same table.
 """
 
 from __future__ import annotations

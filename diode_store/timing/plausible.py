@@ -1,7 +1,7 @@
 """Measured values that cannot be true: times that no device reaches, and clocks that are far off.
 
 Such a timing stays in the warehouse. The views say why it is implausible and never rank it; no model learns from it.
-``query/roofline_sql.py`` makes the same rules in SQL.
+``views/roofline_sql.py`` makes the same rules in SQL.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The roofline: the least time a device needs for a matrix product, by its published peaks.
 
 The longer of arithmetic at peak and memory at full bandwidth (Williams et al., "Roofline", 2009), plus the floor of a
-launch. ``query/roofline_sql.py`` makes the same figures in SQL.
+launch. ``views/roofline_sql.py`` makes the same figures in SQL.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ warehouse = Table(
     Column("uuid", String(36), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     _extra(),
-    comment="One row: which warehouse this is, so that a lake never serves another one's data",
+    comment="One row: which warehouse this is, so that a cache never serves another one's data",
 )
 
 hardware = Table(
@@ -175,7 +175,7 @@ measurements = Table(
     Index(None, "hardware_id", "problem_id"),
     # For a nightly prune, which finds old rows without reading the whole table.
     Index(None, "ingested_at"),
-    # Never reuse the id of a deleted measurement: by their ids the lake knows the measurements that it has.
+    # Never reuse the id of a deleted measurement: by their ids the cache knows the measurements that it has.
     sqlite_autoincrement=True,
 )
 

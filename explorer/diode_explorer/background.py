@@ -29,7 +29,7 @@ _LIMIT_S = 300.0
 _MOST_KEPT = 32
 _MOST_WAITING = 8
 _OLD_S = 600.0
-"""Age in seconds from which on a result is renewed, if the lake has changed and somebody asks."""
+"""Age in seconds from which on a result is renewed, if the cache has changed and somebody asks."""
 _FAILED_S = 60.0
 """Seconds after which a failed task is tried again, if somebody asks."""
 _NICE = 10
@@ -39,7 +39,7 @@ class Task(ABC, Generic[T]):
     """A task for another process: a frozen dataclass. Equal tasks are worked out once."""
 
     generation: int = 0
-    """Generation of the lake that the task asks, left out of comparisons; constant if the lake does not matter."""
+    """Generation of the cache that the task asks, left out of comparisons; constant if the cache does not matter."""
 
     @abstractmethod
     def work(self, database: str, tell: Callable[[float], None]) -> T:

@@ -1,4 +1,4 @@
-"""The newest state of the lake for many readers: synced in the background, with cached answers."""
+"""The newest state of the cache for many readers: synced in the background, with cached answers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from diode_store.cache.cache import cache_of
+from diode_store.cache.sync import sync
 from diode_store.errors import DiodeError, QueryError, first_line
-from diode_store.lake.lake import lake_of
-from diode_store.lake.sync import sync
-from diode_store.query.analytics import open_lake
+from diode_store.query.analytics import open_cache
 from diode_store.query.limited import Session
 from diode_store.query.limits import Limits
 from diode_store.query.results import arrow_table, run_query
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from diode_store.lake.lake import Lake
+    from diode_store.cache.cache import Cache
     from diode_trainer.report.questions import Question
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ MOST_DOWNLOADED = 1_000_000
 _MEMORY = "25%"
 _MOST_KEPT = 512
 _WORKED_OUT = ("best_times", "regret")
-"""Views that pages query often, materialized once for each state of the lake."""
+"""Views that pages query often, materialized once for each state of the cache."""
 _REST = 4
 """Pause between syncs, as a multiple of the last sync's duration."""
 _PATIENCE_S = 2.0
@@ -48,26 +48,26 @@ class SlowQueryError(QueryError):
 
 
 class State:
-    """One state of the lake, which caches its answers."""
+    """One state of the cache, which caches its answers."""
 
-    def __init__(self, lake: Lake, limit_s: float, threads: int | None = None) -> None:
-        """Open the lake as it is, and materialize the views that pages query often.
+    def __init__(self, cache: Cache, limit_s: float, threads: int | None = None) -> None:
+        """Open the cache as it is, and materialize the views that pages query often.
 
         Args:
-            lake: the lake.
+            cache: the cache.
             limit_s: time limit of a query.
             threads: threads of a query; None for one per processor. With one thread, sums are the same to the last bit.
         """
         # Read the generation first: if another process syncs in between, the next look finds a newer one.
-        manifest = lake.manifest()
-        self.generation = manifest.generation if manifest else 0
-        """Increases whenever the lake changes."""
-        self.connection = open_lake(lake, memory=_MEMORY, threads=threads)
+        state = cache.state()
+        self.generation = state.generation if state else 0
+        """Increases whenever the cache changes."""
+        self.connection = open_cache(cache, memory=_MEMORY, threads=threads)
         for view in _WORKED_OUT:
             self.connection.execute(
                 f"CREATE TABLE worked_out AS FROM {view}; DROP VIEW {view}; ALTER TABLE worked_out RENAME TO {view}"
             )
-        self._lake, self._limit_s = lake, limit_s
+        self._cache, self._limit_s = cache, limit_s
         self._typed: Session | None = None
         self._typing = threading.Lock()
         self._kept: dict[tuple[Any, ...], Future[Answer]] = {}
@@ -115,7 +115,7 @@ class State:
             return arrow_table(cursor, f"SELECT * FROM ({question.sql}) LIMIT {MOST_DOWNLOADED}", question.bound)  # noqa: S608 - our own limit
 
     def close(self) -> None:
-        """Release the lake, and end the process of typed queries."""
+        """Release the cache, and end the process of typed queries."""
         if self._typed is not None:
             self._typed.close()
         self.connection.close()
@@ -125,7 +125,7 @@ class State:
         """Yield the process of typed queries. It runs one at a time, since each may take a quarter of the memory."""
         with self._typing:
             if self._typed is None:
-                self._typed = Session(self._lake, Limits(self._limit_s, _MEMORY))
+                self._typed = Session(self._cache, Limits(self._limit_s, _MEMORY))
             yield self._typed
 
     def _asked(self, question: Question, rows: int) -> Answer:
@@ -161,10 +161,10 @@ def _first(columns: Sequence[str], rows: Iterable[tuple[Any, ...]], most: int) -
 
 
 class Feed:
-    """The newest state of a lake that this process keeps up to date; a context manager."""
+    """The newest state of a cache that this process keeps up to date; a context manager."""
 
     def __init__(self, database: str, *, every_s: float = 5.0, limit_s: float = 10.0) -> None:
-        """Sync once, and open the lake.
+        """Sync once, and open the cache.
 
         Args:
             database: the warehouse: a URL, or the path of an SQLite file.
@@ -174,16 +174,16 @@ class Feed:
         Raises:
             SchemaError: there is no warehouse, or it has another revision.
             DatabaseError: the warehouse cannot be read.
-            LakeError: the lake cannot be written or read.
+            CacheError: the cache cannot be written or read.
         """
         self._database, self._every_s, self._limit_s = database, every_s, limit_s
-        self._lake = lake_of(database)
-        sync(database, self._lake)
-        self._state = State(self._lake, limit_s)
+        self._cache = cache_of(database)
+        sync(database, self._cache)
+        self._state = State(self._cache, limit_s)
         self._prepare: Callable[[State], None] = lambda _state: None
         self._ends = threading.Event()
         self._said: str | None = None
-        self._thread = threading.Thread(target=self._keep_up, name="lake", daemon=True)
+        self._thread = threading.Thread(target=self._keep_up, name="cache", daemon=True)
 
     def __enter__(self) -> Self:
         """Start syncing."""
@@ -191,7 +191,7 @@ class Feed:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop syncing, and release the lake."""
+        """Stop syncing, and release the cache."""
         self._ends.set()
         self._thread.join(_PATIENCE_S)
         self._state.close()
@@ -211,10 +211,10 @@ class Feed:
         while not self._ends.wait(pause_s):
             began = time.monotonic()
             try:
-                sync(self._database, self._lake)
-                manifest = self._lake.manifest()
-                if manifest is not None and manifest.generation != self._state.generation:
-                    state = State(self._lake, self._limit_s)
+                sync(self._database, self._cache)
+                newest = self._cache.state()
+                if newest is not None and newest.generation != self._state.generation:
+                    state = State(self._cache, self._limit_s)
                     self._prepare(state)
                     # Readers of the old state hold it; the last one releases it.
                     self._state = state
@@ -222,7 +222,7 @@ class Feed:
             except Exception as error:
                 if first_line(error) != self._said:
                     of_ours = isinstance(error, DiodeError)
-                    told = "the lake cannot be updated: %s"
+                    told = "the cache cannot be updated: %s"
                     log.warning(told, first_line(error), exc_info=None if of_ours else error)
                 self._said = first_line(error)
             pause_s = max(self._every_s, _REST * (time.monotonic() - began))

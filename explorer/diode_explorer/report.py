@@ -103,7 +103,7 @@ def pages_of(
     """Yield the name and content of each file of a report.
 
     Args:
-        state: the lake.
+        state: the cache.
         background: runs long tasks.
         device: device for pages that show a single one; None for each page's default.
         more: further pages, or further states of pages.

@@ -63,7 +63,7 @@ def make_site(
     """Return the site as an ASGI application.
 
     Args:
-        feed: the lake.
+        feed: the cache.
         spools: spools of this machine that the site reports on.
         background: runs long tasks; None for no such tasks.
         hosts: names that the site answers to; empty for any.

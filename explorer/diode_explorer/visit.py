@@ -1,4 +1,4 @@
-"""A request for a page: one state of the lake, and the parameters of the address."""
+"""A request for a page: one state of the cache, and the parameters of the address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Visit:
-    """A request for a page, and the state of the lake that answers it."""
+    """A request for a page, and the state of the cache that answers it."""
 
     state: State
     filters: Mapping[str, Value]
@@ -33,7 +33,7 @@ class Visit:
         return self.state.generation
 
     def ask(self, question: Question) -> Answer:
-        """Return the lake's answer; raises what the state raises."""
+        """Return the cache's answer; raises what the state raises."""
         return self.state.ask(question)
 
     def work_out(self, task: Task[T]) -> Progress[T]:

@@ -44,7 +44,7 @@ def _create_warehouse() -> None:
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         _extra(),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_warehouse")),
-        comment="One row: which warehouse this is, so that a lake never serves another one's data",
+        comment="One row: which warehouse this is, so that a cache never serves another one's data",
     )
     op.bulk_insert(warehouse, [{"id": 1, "uuid": str(uuid.uuid4()), "created_at": datetime.now(UTC)}])
 

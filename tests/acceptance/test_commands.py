@@ -18,8 +18,8 @@ PROGRAMS = ("diode", "diode-collect", "diode-ingest", "diode-train")
 DATABASE = ["upgrade", "downgrade", "prune", "supersede", "tombstones", "vacuum", "backup", "current", "check", "stats"]
 NESTED = (
     *(("diode", "db", name) for name in DATABASE),
-    ("diode", "lake", "status"),
-    ("diode", "lake", "compact"),
+    ("diode", "cache", "status"),
+    ("diode", "cache", "rebuild"),
     ("diode", "hardware", "list"),
     ("diode", "hardware", "alias"),
     ("diode", "models", "list"),

@@ -24,13 +24,13 @@ from diode_collectors.ingest.monitoring.metrics import Metrics
 from diode_collectors.ingest.monitoring.serving import StatusServer
 from diode_collectors.spool.spool import Spool
 from diode_collectors.spool.writer import SpoolWriter
+from diode_store.cache import sqlite
+from diode_store.cache.cache import Cache, cache_path
+from diode_store.cache.sync import sync
 from diode_store.command_line import diagnosis
 from diode_store.command_line.diagnosis import Finding, Level, Setup
 from diode_store.commands import warehouse_checks
 from diode_store.errors import SpoolError
-from diode_store.lake import sqlite
-from diode_store.lake.lake import Lake, lake_path
-from diode_store.lake.sync import sync
 from diode_store.system.settings import default_database_url
 from diode_store.system.urls import Address
 from diode_store.warehouse import schema
@@ -69,7 +69,7 @@ def test_sound_installation(diode: RunCommand, database_path: Path, monkeypatch:
     found = json.loads(out)
     assert (code, err, found["problems"]) == (0, "", 0)
     subjects = [finding["subject"] for finding in found["findings"]]
-    wanted = ["Python", "torch-diode", "torch", "duckdb", "GPU", "warehouse", "lake", "spool", "daemon"]
+    wanted = ["Python", "torch-diode", "torch", "duckdb", "GPU", "warehouse", "cache", "spool", "daemon"]
     assert [subject for subject in subjects if subject in wanted] == wanted
     assert [subject for subject in subjects if subject in {"torch GPU", "Triton", "model", "hook"}] == subjects[-4:]
     assert contents(database_path.parent) == before
@@ -104,7 +104,7 @@ def test_problems_are_told_with_their_remedies(
     code, out, err = diode("doctor", "--database", str(tmp_path / "none.db"))
     assert (code, err) == (1, "")
     assert out.splitlines() == [
-        "warning  lake         behind",
+        "warning  cache         behind",
         "                      -> run `diode sync`",
         "problem  spool        the disk is full",
         "                      -> make room",
@@ -148,7 +148,7 @@ def test_bad_settings_file(
 
 def warns(_setup: Setup) -> Iterator[Finding]:
     """A check that warns."""
-    yield diagnosis.warning("lake", "behind", "run `diode sync`")
+    yield diagnosis.warning("cache", "behind", "run `diode sync`")
 
 
 def fails(_setup: Setup) -> Iterator[Finding]:
@@ -187,12 +187,12 @@ def test_check_that_cannot_be_loaded() -> None:
     assert (found.level, found.remedy) == (Level.PROBLEM, "reinstall no_such_module; if that does not help, report it")
 
 
-def test_warehouse_and_lake(any_url: str, make_measurement: MakeMeasurement) -> None:
-    """On both databases it counts what is there, and tells a fresh lake from one that is behind."""
+def test_warehouse_and_cache(any_url: str, make_measurement: MakeMeasurement) -> None:
+    """On both databases it counts what is there, and tells a fresh cache from one that is behind."""
     with Store.open(any_url) as store:
         store.write([make_measurement(1)])
-        lake = Lake(lake_path(any_url))
-        sync(any_url, lake)
+        cache = Cache(cache_path(any_url))
+        sync(any_url, cache)
         warehouse, fresh = warehouse_checks.check_warehouse(Setup(any_url))
         store.write([make_measurement(2)])
     counted, behind = warehouse_checks.check_warehouse(Setup(any_url))
@@ -203,25 +203,25 @@ def test_warehouse_and_lake(any_url: str, make_measurement: MakeMeasurement) -> 
     assert {finding.level for finding in (warehouse, fresh, counted, behind)} == {Level.OK}
 
 
-def test_damaged_lake(database_url: str, make_measurement: MakeMeasurement) -> None:
-    """A lake that lost a file is a warning: the next query repairs it."""
+def test_damaged_cache(database_url: str, make_measurement: MakeMeasurement) -> None:
+    """A cache that lost a file is a warning: the next query repairs it."""
     with Store.open(database_url) as store:
         store.write([make_measurement(1)])
-    lake = Lake(lake_path(database_url))
-    sync(database_url, lake)
-    next(lake.path.glob("*-timings.parquet")).unlink()
+    cache = Cache(cache_path(database_url))
+    sync(database_url, cache)
+    next(cache.path.glob("recent-*.duckdb")).unlink()
     _, found = warehouse_checks.check_warehouse(Setup(database_url))
-    assert (found.subject, found.level) == ("lake", Level.WARNING)
+    assert (found.subject, found.level) == ("cache", Level.WARNING)
     assert "is missing" in found.text
 
 
-def test_lake_that_cannot_be_made(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_that_cannot_be_made(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No query could make it, as it is below a file or where the kernel lets nobody write."""
     (tmp_path / "file").touch()
-    for place, reason in ("/proc/no/lake", "/proc is not writable"), (f"{tmp_path}/file", f"{tmp_path}/file is not a"):
-        monkeypatch.setenv("DIODE_LAKE", place)
+    for place, reason in ("/proc/no/cache", "/proc is not writable"), (f"{tmp_path}/file", f"{tmp_path}/file is not a"):
+        monkeypatch.setenv("DIODE_CACHE", place)
         _, found = warehouse_checks.check_warehouse(Setup(database_url))
-        assert (found.level, found.remedy) == (Level.PROBLEM, "set DIODE_LAKE to a folder of your own")
+        assert (found.level, found.remedy) == (Level.PROBLEM, "set DIODE_CACHE to a folder of your own")
         assert found.text.startswith(f"{place}: cannot be made: {reason}")
 
 

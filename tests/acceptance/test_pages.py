@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from diode_store.query.view_files import VIEWS
+from diode_store.views.view_files import VIEWS
 from diode_store.warehouse import schema
 from page_commands import commands, unknown_options
 
@@ -60,7 +60,7 @@ def test_every_room_is_named(package: str) -> None:
     ("path", "holds"),
     [
         ("diode_store/warehouse/schema.py", r"^timings = Table\("),
-        ("diode_store/query/views/fastest_configs.sql", r"VIEW fastest_configs"),
+        ("diode_store/views/sql/fastest_configs.sql", r"VIEW fastest_configs"),
         ("collectors/diode_collectors/feedback/records.py", r"milliseconds \* US_PER_MS"),
         ("trainer/diode_trainer/features.py", r"^FEATURE_VERSION ="),
         ("diode_store/keys.py", r"^def content_key\("),

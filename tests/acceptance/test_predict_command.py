@@ -95,12 +95,12 @@ def test_a_warehouse_that_cannot_be_read(diode: RunCommand, tmp_path: Path, monk
     assert "mm bf16 8x8x8 nn: keeps " in result.out
 
 
-def test_a_lake_that_cannot_be_written(
+def test_a_cache_that_cannot_be_written(
     diode: RunCommand, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was predicted is printed all the same."""
     (tmp_path / "file").write_text("no folder")
-    monkeypatch.setenv("DIODE_LAKE", str(tmp_path / "file"))
+    monkeypatch.setenv("DIODE_CACHE", str(tmp_path / "file"))
     monkeypatch.setenv("DIODE_DATABASE_URL", database_url)
     result = diode("predict", "--shape", "mm:8x8x8", "--hardware", "h200")
     assert result.code == 0, result.err

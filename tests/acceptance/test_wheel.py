@@ -70,7 +70,7 @@ def test_wheel_holds_what_runs(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "diode_collectors/ingest/systemd/diode-ingest.service" in names
     assert "diode_store/_migrations/env.py" in names
-    assert "diode_store/query/views/fastest_configs.sql" in names
+    assert "diode_store/views/sql/fastest_configs.sql" in names
     for folder, suffix in (
         ("diode_store/_migrations/versions", ".py"),
         ("diode_integration/_trained_models/matmul_kernel_runtime_prediction", ".pt"),

@@ -89,7 +89,7 @@ def test_the_limit() -> None:
 def test_an_old_result_stays_until_there_is_a_newer_one(
     background: Background, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is worked out anew only when it is old and the lake has changed."""
+    """It is worked out anew only when it is old and the cache has changed."""
     first = background.wait(Doubled(2, generation=1)).result
     assert background.look(Doubled(2, generation=2)).is_under_way is False
     monkeypatch.setattr(background_module, "_OLD_S", 0.0)

@@ -1,4 +1,4 @@
-"""What pages are made of: answers from a lake that is kept up to date, and their queries."""
+"""What pages are made of: answers from a cache that is kept up to date, and their queries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from diode_explorer.feed import Feed, SlowQueryError
 from diode_explorer.pages import cases
 from diode_explorer.pages.overview import OVERVIEW
 from diode_explorer.visit import Visit
-from diode_store.lake.sync import sync
+from diode_store.cache.sync import sync
 from diode_store.warehouse.store import Store
 from diode_trainer.report.questions import Question
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from diode_store.lake.lake import Lake
+    from diode_store.cache.cache import Cache
     from diode_trainer.report.parts import Part
 
 
@@ -39,11 +39,11 @@ def test_a_warehouse_that_goes_away(database_path: Path, tmp_path: Path, caplog:
     with Feed(str(database_path), every_s=0.05) as feed:
         aside = database_path.rename(tmp_path / "aside")
         ends = time.monotonic() + 20
-        while "the lake cannot be updated" not in caplog.text:
+        while "the cache cannot be updated" not in caplog.text:
             assert time.monotonic() < ends
             time.sleep(0.05)
         time.sleep(0.5)
-        assert caplog.text.count("the lake cannot be updated") == 1
+        assert caplog.text.count("the cache cannot be updated") == 1
         assert _count(feed) == 0
         aside.rename(database_path)
         with Store.open(str(database_path)) as store:
@@ -95,18 +95,18 @@ def test_what_is_stale_is_of_its_last_machine(database_url: str) -> None:
 
 
 def test_a_sync_of_another_process_is_not_missed(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when it comes just after this one has opened the lake."""
-    opened = feed_module.open_lake
+    """Also when it comes just after this one has opened the cache."""
+    opened = feed_module.open_cache
 
-    def open_and_grow(lake: Lake, **options: Any) -> Any:
-        connection = opened(lake, **options)
-        monkeypatch.setattr(feed_module, "open_lake", opened)
+    def open_and_grow(cache: Cache, **options: Any) -> Any:
+        connection = opened(cache, **options)
+        monkeypatch.setattr(feed_module, "open_cache", opened)
         with Store.open(database_url) as store:
             store.write([samples.measurement(1)])
-        sync(database_url, lake)
+        sync(database_url, cache)
         return connection
 
-    monkeypatch.setattr(feed_module, "open_lake", open_and_grow)
+    monkeypatch.setattr(feed_module, "open_cache", open_and_grow)
     with Feed(database_url, every_s=0.05) as feed:
         ends = time.monotonic() + 20
         while _count(feed) == 0:
@@ -114,9 +114,9 @@ def test_a_sync_of_another_process_is_not_missed(database_url: str, monkeypatch:
             time.sleep(0.05)
 
 
-def test_a_lake_elsewhere(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_elsewhere(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Is where every command has it."""
-    monkeypatch.setenv("DIODE_LAKE", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("DIODE_CACHE", str(tmp_path / "elsewhere"))
     with Feed(database_url) as feed:
         assert feed.state.ask(Question("SELECT 1 AS one")).rows == ((1,),)
     assert (tmp_path / "elsewhere").is_dir()

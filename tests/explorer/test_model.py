@@ -21,11 +21,11 @@ from diode_explorer.pages.model.page import MODEL
 from diode_explorer.pages.page import NotThereError
 from diode_explorer.rendering import linked, shown
 from diode_explorer.visit import Visit
+from diode_store.cache.cache import cache_of
+from diode_store.cache.sync import sync
 from diode_store.candidates.columns import ConfigColumns
 from diode_store.candidates.names import kernel_config
 from diode_store.errors import DatasetError
-from diode_store.lake.lake import lake_of
-from diode_store.lake.sync import sync
 from diode_store.records import Problem, TensorSpec
 from diode_store.system.resources import trained_models_dir
 from diode_store.warehouse.store import Store
@@ -225,7 +225,7 @@ def test_by_which_problems(database: str) -> None:
     method = samples.EVERY_FIELD["timing_method"]
     with Store.open(database) as store:
         store.write([measured(10, LEARNED, 1.1), measured(11, PROBLEMS[0], 1.3, timing_method=method)])
-    sync(database, lake_of(database))
+    sync(database, cache_of(database))
 
     def judges(**fields: Any) -> Any:
         return judge(Wanted(models, "NVIDIA H200", **fields), database, lambda _share: None)

@@ -153,12 +153,12 @@ def test_a_full_quarantine_disk(processes: ForkServer, small_disk: MakeDisk, dat
 
 
 @pytest.mark.long
-def test_a_full_lake_disk(
+def test_a_full_cache_disk(
     small_disk: MakeDisk, database_url: str, diode: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No room for the copy that queries read: one line, the older copy stays whole, and with room it catches up."""
-    disk = small_disk(MIB)
-    monkeypatch.setenv("DIODE_LAKE", str(disk.path / "lake"))
+    disk = small_disk(4 * MIB)
+    monkeypatch.setenv("DIODE_CACHE", str(disk.path / "cache"))
     monkeypatch.setenv("DIODE_DATABASE_URL", database_url)
     count = ("query", "SELECT count(*) AS n, count(DISTINCT measurement_id) AS m FROM observations", "--json")
     some, more = produce(1, range(20)), produce(2, range(400))
@@ -173,7 +173,7 @@ def test_a_full_lake_disk(
         assert (ended.code, len(ended.err.splitlines())) == (1, 1)
         assert "No space left" in ended.err
     disk.empty()
-    left = sorted(path for path in Path(disk.path / "lake").rglob("*") if path.suffix in {".tmp", ".new"})
+    left = sorted(path for path in Path(disk.path / "cache").rglob("*") if path.suffix in {".tmp", ".new", ".wal"})
     assert left == []
     disk.grow(64 * MIB)
     assert diode(*count).out != before

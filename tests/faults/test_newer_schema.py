@@ -137,7 +137,7 @@ def test_every_command_refuses_a_newer_schema(
 ) -> None:
     """Exit status 1 and one line with the remedy; the revision stays."""
     monkeypatch.setenv("DIODE_DATABASE_URL", newer_url)
-    monkeypatch.setenv("DIODE_LAKE", str(tmp_path / "lake"))
+    monkeypatch.setenv("DIODE_CACHE", str(tmp_path / "cache"))
     places = {"FILE": str(jsonl_path), "OUT": str(tmp_path / "out")}
     ended = diode(*(places.get(word, word) for word in command))
     assert (ended.code, ended.out) == (1, "")

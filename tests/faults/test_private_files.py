@@ -44,7 +44,7 @@ def expected(folder: Path) -> dict[str, str]:
 
 def run(data: Path, *command: object, **environment: str) -> None:
     """Run a command with a umask of 000, everything of the user's under ``data``."""
-    places = {"DIODE_DATABASE_URL": str(data / "db" / "warehouse.db"), "DIODE_LAKE": str(data / "lake")}
+    places = {"DIODE_DATABASE_URL": str(data / "db" / "warehouse.db"), "DIODE_CACHE": str(data / "cache")}
     done = subprocess.run(
         [str(part) for part in command],
         umask=0,
@@ -58,7 +58,7 @@ def run(data: Path, *command: object, **environment: str) -> None:
 
 @pytest.mark.long
 def test_all_that_is_made_is_private(careless: ForkServer, tmp_path: Path) -> None:
-    """With a umask of 000: spool, lock, quarantine, database with its log, lake and backup are 0600 in folders 0700."""
+    """With a umask of 000, spool, lock, quarantine, database, log, cache and backup are 0600 in folders 0700."""
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
     spool, database = data / "spool", data / "db" / "warehouse.db"
@@ -80,7 +80,7 @@ def test_all_that_is_made_is_private(careless: ForkServer, tmp_path: Path) -> No
     run(data, DIODE, "query", "SELECT count(*) FROM observations")
     run(data, DIODE, "db", "backup", data / "backup.db")
     names = modes(data)
-    assert {"backup.db", "lake", "db/warehouse.db", "spool/ingest.lock"} < names.keys()
+    assert {"backup.db", "cache", "db/warehouse.db", "spool/ingest.lock"} < names.keys()
     assert any(name.endswith(".parquet") for name in names)
     assert names == expected(data)
     for kept in (database, data / "backup.db"):
@@ -92,7 +92,7 @@ def test_folders_that_have_to_be_made_on_the_way_are_private(careless: ForkServe
     """Also where the user's data folder, and the one it is in, are not there yet."""
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
-    here = {"DIODE_DATABASE_URL": "", "DIODE_LAKE": "", "XDG_DATA_HOME": str(home / "share" / "data")}
+    here = {"DIODE_DATABASE_URL": "", "DIODE_CACHE": "", "XDG_DATA_HOME": str(home / "share" / "data")}
     run(home, DIODE, "db", "upgrade", **here)
     run(home, PROGRAM, "--once", **here)
     run(home, DIODE, "sync", **here)

@@ -108,14 +108,14 @@ def test_a_daemon_shows_no_password(guarded: PostgresServer, url: str, spool: Pa
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("form", ["userinfo", "parameter"])
-def test_no_command_and_no_lake_shows_a_password(
+def test_no_command_and_no_cache_shows_a_password(
     url: str, tmp_path: Path, diode: RunCommand, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    """Whatever a command prints, to whichever stream, and every file of the lake: it is not in there."""
+    """Whatever a command prints, to whichever stream, and every file of the cache: it is not in there."""
     if form == "parameter":
         url = sa.make_url(url).set(password=None).update_query_dict({"password": SECRET}).render_as_string()
-    lake = tmp_path / "lake"
-    monkeypatch.setenv("DIODE_LAKE", str(lake))
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("DIODE_CACHE", str(cache))
     absent = url.replace("/secrets", "/absent")
     said = []
     for address in (url, absent, absent.replace("127.0.0.1", "127.0.0.2")):
@@ -131,7 +131,7 @@ def test_no_command_and_no_lake_shows_a_password(
         children[2].says_more("event=failed")
         assert children[2].end(signal.SIGTERM) == 0
         said += [child.log.read_text() for child in children]
-    files = [path for path in lake.rglob("*") if path.is_file()]
+    files = [path for path in cache.rglob("*") if path.is_file()]
     said += [path.read_bytes().decode(errors="replace") for path in files]
     assert any(path.name.endswith(".json") for path in files)
     assert [text for text in said if shown_in(text)] == []

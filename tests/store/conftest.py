@@ -11,7 +11,7 @@ import pytest
 from round_trip import RoundTrip
 from view_warehouse import Warehouse
 
-from diode_store.lake.lake import Lake
+from diode_store.cache.cache import Cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def lake(database_path: Path) -> Lake:
-    """Return the lake of the empty warehouse."""
-    return Lake(database_path.with_suffix(".lake"))
+def cache(database_path: Path) -> Cache:
+    """Return the cache of the empty warehouse."""
+    return Cache(database_path.with_suffix(".cache"))
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from diode_store.query.noise_sql import noise_macros
 from diode_store.records import TimingMethod
 from diode_store.timing.noise import BANDS_US, OTHER_SIGMAS, SIGMAS, band_of, sigmas_of, slowest_tie_us, usual_sigma
+from diode_store.views.noise_sql import noise_macros
 
 HIDDEN = TimingMethod("median", flush_l2=True, launch_hidden=True)
 SEEN = TimingMethod("median", flush_l2=True, launch_hidden=False)

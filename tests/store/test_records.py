@@ -30,7 +30,7 @@ BATCHED_B = TensorSpec("float16", (4, 128, 256), (32768, 1, 128))
 
 
 def test_every_field_is_in_the_sample() -> None:
-    """The sample that other tests send through wire, warehouse, lake and files leaves no field at its default."""
+    """The sample that other tests send through wire, warehouse, cache and files leaves no field at its default."""
     identity = {"uid", "hardware", "environment", "problem", "timings", "measured_at"}
     assert {field.name for field in fields(Measurement)} - identity == set(samples.EVERY_FIELD)
     plain, full = samples.measurement(), samples.measurement(**samples.EVERY_FIELD)

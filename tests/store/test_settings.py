@@ -25,8 +25,8 @@ def test_defaults_are_in_the_users_data_folder(tmp_path: Path) -> None:
 def test_every_setting_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each variable sets one field; a tilde is the user's home."""
     monkeypatch.setenv("HOME", "/home/me")
-    values = {"DIODE_SPOOL": "~/spool", "DIODE_LAKE": "/lake"}
-    expected = Settings(Path("/home/me/spool"), Path("/lake"))
+    values = {"DIODE_SPOOL": "~/spool", "DIODE_CACHE": "/cache"}
+    expected = Settings(Path("/home/me/spool"), Path("/cache"))
     assert Settings.from_environment(values) == expected
     for name, value in values.items():
         monkeypatch.setenv(name, value)
@@ -35,7 +35,7 @@ def test_every_setting_comes_from_the_environment(monkeypatch: pytest.MonkeyPatc
 
 def test_empty_variable_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     """A variable that a shell script left empty does not count."""
-    assert Settings.from_environment({"DIODE_SPOOL": "", "DIODE_LAKE": ""}) == Settings.from_environment({})
+    assert Settings.from_environment({"DIODE_SPOOL": "", "DIODE_CACHE": ""}) == Settings.from_environment({})
     before = default_database_url()
     monkeypatch.setenv("DIODE_DATABASE_URL", "")
     monkeypatch.setenv("DIODE_CONFIG", "")
@@ -92,7 +92,7 @@ def test_a_bad_settings_file_is_one_line(tmp_path: Path, text: str, message: str
     assert f"create it with `diode db upgrade {other}`" in diode("db", "stats", *other.split()).err
 
 
-@pytest.mark.parametrize("name", ["DIODE_SPOOL", "DIODE_LAKE"])
+@pytest.mark.parametrize("name", ["DIODE_SPOOL", "DIODE_CACHE"])
 def test_the_home_of_nobody(name: str) -> None:
     """A tilde before somebody who does not exist is an error that names the variable."""
     with pytest.raises(SettingsError, match=f"{name}: ~no-such-user/x: there is no such user; write the path out"):

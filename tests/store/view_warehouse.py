@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from decided import decision
 from diode_store.candidates.names import kernel_config
-from diode_store.query import analytics, results, view_files
+from diode_store.query import analytics, results
 from diode_store.records import KernelConfig, Outcome, Timing
+from diode_store.views import view_files
 from samples import timings_of
 
 if TYPE_CHECKING:

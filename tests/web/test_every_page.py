@@ -168,7 +168,7 @@ def _choose(visitor: Visitor, select: Locator, value: str) -> None:
 
 
 def _said(visitor: Visitor, name: str) -> str:
-    """Return what a page says; of one that tells of more than the lake without its numbers, which move."""
+    """Return what a page says; of one that tells of more than the cache without its numbers, which move."""
     said = visitor.text()
     return re.sub(r"[\d.,]+", "#", said) if PAGES[name].is_live else said
 

@@ -102,7 +102,7 @@ def _files(
     from diode_explorer.background import Background
     from diode_explorer.report import pages_of
 
-    with progress("reading the lake"):
+    with progress("reading the cache"):
         state = _state(database)
         device = None if hardware is None else _device(state, hardware)
     files = {}
@@ -115,12 +115,12 @@ def _files(
 
 def _state(database: str) -> State:
     from diode_explorer.feed import State
-    from diode_store.lake.lake import lake_of
-    from diode_store.lake.sync import sync
+    from diode_store.cache.cache import cache_of
+    from diode_store.cache.sync import sync
 
-    lake = lake_of(database)
-    sync(database, lake)
-    return State(lake, _LIMIT_S, threads=1)
+    cache = cache_of(database)
+    sync(database, cache)
+    return State(cache, _LIMIT_S, threads=1)
 
 
 def _device(state: State, name: str) -> str:

@@ -61,7 +61,7 @@ def serve(
 ) -> None:
     """Serve pages about the warehouse until Ctrl-C.
 
-    New measurements appear while a page is open. The server writes only the lake, the copy that queries read. No page
+    New measurements appear while a page is open. The server writes only the cache, the copy that queries read. No page
     loads anything from another machine.
     """
     check_installed("starlette", "uvicorn", "jinja2")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from diode_explorer.judging.verdict import ALL, FEWEST_UNSEEN, MOST_CASES, UNSEEN, JudgedProblem, Verdict, Verdicts
+from diode_store.cache.cache import cache_of
 from diode_store.command_line.render import problem_text
 from diode_store.errors import DatasetError, ModelError
-from diode_store.lake.lake import lake_of
-from diode_store.query.analytics import open_lake
+from diode_store.query.analytics import open_cache
 from diode_store.records import ProblemShape
 from diode_trainer.artifact import load
 from diode_trainer.commands.evidence import judged as named
@@ -59,7 +59,7 @@ WHERE h.name = $device
         WHERE m.hardware_id = c.hardware_id AND m.environment_id = c.environment_id AND m.problem_id = c.problem_id
             AND NOT is_by_vendor_alone(m.search_space)
     )
-ORDER BY p.key, c.case_id
+ORDER BY p.key, c.hardware_id, c.environment_id, c.regime
 """
 
 
@@ -80,11 +80,11 @@ def judge(wanted: Wanted, database: str, tell: Callable[[float], None]) -> Verdi
     Raises:
         ModelError: a model cannot be loaded.
         DatasetError: there are no problems to evaluate models on.
-        LakeError: the lake cannot be read.
+        CacheError: the cache cannot be read.
     """
     models = [_loaded(path, sha256) for path, sha256 in wanted.models]
     tell(_LOADED)
-    with closing(open_lake(lake_of(database), memory=_MEMORY, views=("training_timings",))) as connection:
+    with closing(open_cache(cache_of(database), memory=_MEMORY, views=("training_timings",))) as connection:
         cases = _cases(connection, wanted)
         if not cases:
             raise DatasetError("no timings with these filters can evaluate a model; remove a filter")

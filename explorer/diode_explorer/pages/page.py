@@ -42,10 +42,10 @@ class Asked(Protocol):
 
     @property
     def generation(self) -> int:
-        """Return the generation of the lake's state; increases whenever the lake changes."""
+        """Return the generation of the cache's state; increases whenever the cache changes."""
 
     def ask(self, question: Question) -> Answer:
-        """Return the lake's answer.
+        """Return the cache's answer.
 
         Raises:
             QueryError: the query fails, or takes too long.
@@ -115,7 +115,7 @@ class Page:
     parts: Callable[[Asked], Iterable[Part]]
     """Returns the parts of the page; may raise ``NotThereError``."""
     is_live: bool = False
-    """True if the page shows more than the lake, and so is rebuilt at every look."""
+    """True if the page shows more than the cache, and so is rebuilt at every look."""
     is_printed: bool = True
     """False to leave it out of reports."""
     fields: Callable[[Mapping[str, Value]], Iterable[str]] | None = None

@@ -70,7 +70,7 @@ async function renew() {
   const shown = document.querySelector("[data-generation]");
   if (!shown || document.hidden || document.activeElement?.closest("form.controls")) return;
   try {
-    // A page that shows more than the lake has no generation, and is renewed at every look.
+    // A page that shows more than the cache has no generation, and is renewed at every look.
     if (shown.dataset.generation) {
       const { generation } = await (await fetch("/live")).json();
       if (String(generation) === shown.dataset.generation) return;

@@ -173,20 +173,20 @@ def test_postgresql_there_and_back(site: Site, postgres_server: PostgresServer) 
 
 
 @long
-def test_a_rebuilt_lake(site: Site) -> None:
-    """A lake of which a file is broken inside is made anew, and answers the same."""
+def test_a_rebuilt_cache(site: Site) -> None:
+    """A cache of which a file is broken inside is made anew, and answers the same."""
     site.create(some(1, 2))
     question = "diode query --no-sync 'SELECT count(*), sum(runtime_us) FROM observations'"
     site.run("diode sync")
     before = site.run(question)
-    [file] = site.database.with_suffix(".lake").glob("*-timings.parquet")
+    [file] = site.database.with_suffix(".cache").glob("recent-*.duckdb")
     file.write_bytes(b"\0" * file.stat().st_size)
     assert site.try_run(question).returncode == 1
-    assert "copied" in site.recipe("Rebuild the lake")
+    assert "copied" in site.recipe("Rebuild the cache")
     assert site.run(question) == before
 
 
-def test_the_lake_answers_for_a_lost_database(site: Site) -> None:
+def test_the_cache_answers_for_a_lost_database(site: Site) -> None:
     """While the database is away, what was synced can still be asked."""
     site.create(some(1, 2))
     site.run("diode sync")
@@ -195,17 +195,17 @@ def test_the_lake_answers_for_a_lost_database(site: Site) -> None:
 
 
 @long
-def test_the_lake_holds_more_than_the_backup(site: Site) -> None:
-    """A copy of the lake shows what came in after the backup, even when the lake itself has followed the database."""
+def test_the_cache_holds_more_than_the_backup(site: Site) -> None:
+    """A copy of the cache shows what came in after the backup, even when the cache itself has followed the database."""
     site.create(some(1))
     site.recipe("Back up SQLite")
     with Store.open(site.url) as store:
         store.write(some(2))
     site.run("diode sync")
-    assert site.recipe("What the lake still holds").split() == ["n", "3"]
+    assert site.recipe("What the cache still holds").split() == ["n", "3"]
     site.recipe("Restore SQLite")
     assert site.run("diode query 'SELECT count(DISTINCT measurement_uid) AS n FROM observations'").split() == ["n", "2"]
-    asked = BLOCK.findall(SECTIONS["What the lake still holds"])[0].splitlines()[1]
+    asked = BLOCK.findall(SECTIONS["What the cache still holds"])[0].splitlines()[1]
     assert site.run(asked).split() == ["n", "3"]
 
 
@@ -246,14 +246,14 @@ def test_a_database_built_again(site: Site) -> None:
 
 @long
 def test_room_on_a_full_disk(site: Site) -> None:
-    """Lake and replays go, the file shrinks, and what is trusted is still there and is asked as before."""
+    """Cache and replays go, the file shrinks, and what is trusted is still there and is asked as before."""
     site.create([samples.measurement(n, is_replay=n > 1, problem=samples.matmul(8, 8, 8)) for n in range(1, 4000)])
     site.run("diode sync")
     before = site.database.stat().st_size
     site.recipe("A full disk")
     assert site.numbers() == [1]
     assert site.database.stat().st_size < before / 2
-    assert not site.database.with_suffix(".lake").exists()
+    assert not site.database.with_suffix(".cache").exists()
     assert "10.5" in site.run("diode query 'SELECT runtime_us FROM fastest_configs'")
 
 

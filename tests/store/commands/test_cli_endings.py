@@ -52,9 +52,9 @@ def test_a_full_disk_is_one_line(args: tuple[str, ...], database_path: Path) -> 
 def test_an_interrupted_query_says_so(database_path: Path, endless: str, number: signal.Signals) -> None:
     """Ctrl-C or SIGTERM during a long query ends it within two seconds with status 130 and no traceback."""
     command = [PROGRAM, "query", endless, "--memory-limit", "64GB", "--database", database_path]
-    lake = database_path.with_suffix(".lake") / "manifest.json"
+    cache = database_path.with_suffix(".cache") / "state.json"
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        while not lake.exists() and process.poll() is None:
+        while not cache.exists() and process.poll() is None:
             time.sleep(0.05)
         try:
             time.sleep(1)

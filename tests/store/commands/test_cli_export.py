@@ -168,7 +168,7 @@ def test_export_of_nothing_leaves_no_file(diode: RunCommand, jsonl_path: Path, t
     result = diode("export", "--format", fmt, "--op", "baddbmm", "-o", str(tmp_path / "out"))
     assert result.code == 1
     assert "there is nothing to export; the warehouse holds 6 measurements" in result.err
-    assert {path.name for path in set(tmp_path.iterdir()) - before} <= {"warehouse.lake"}
+    assert {path.name for path in set(tmp_path.iterdir()) - before} <= {"warehouse.cache"}
 
 
 def test_export_of_an_unknown_op_lists_the_known_ones(diode: RunCommand, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class Locks:
 def locks(any_store: Store, any_url: str, diode: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Locks:
     """Return an empty warehouse to measure into, on each kind of database."""
     monkeypatch.setenv("DIODE_DATABASE_URL", any_url)
-    monkeypatch.setenv("DIODE_LAKE", str(tmp_path / "lake"))
+    monkeypatch.setenv("DIODE_CACHE", str(tmp_path / "cache"))
     return Locks(any_store, diode, tmp_path)
 
 
@@ -185,7 +185,7 @@ def test_a_template_that_nobody_recorded(locks: Locks) -> None:
 
 
 def test_a_template_that_was_recorded_later(locks: Locks) -> None:
-    """What a measurement tells of its environment reaches a lake that has the environment already."""
+    """What a measurement tells of its environment reaches a cache that has the environment already."""
     locks.measure({A: 80.0})
     assert len(locks.picks()) == 1
     other = kernel_config("triton::bmm", {"BLOCK_M": 16})

@@ -197,7 +197,7 @@ def test_query_without_a_warehouse(diode: RunCommand, tmp_path: Path) -> None:
     assert f"create it with `diode db upgrade --database {tmp_path}/none.db`" in result.err
 
 
-def test_no_sync_reads_the_lake_as_it_is(
+def test_no_sync_reads_the_cache_as_it_is(
     warehouse: Store, diode: RunCommand, make_measurement: MakeMeasurement
 ) -> None:
     """Without a sync, new measurements are not seen; with one they are."""
@@ -213,19 +213,19 @@ def test_sync_says_what_it_did(
     warehouse: Store, diode: RunCommand, database_path: Path, make_measurement: MakeMeasurement
 ) -> None:
     """First everything, then nothing, and why it started over if it had to."""
-    lake = database_path.with_suffix(".lake")
+    cache = database_path.with_suffix(".cache")
     first = diode("sync")
-    assert first.out.startswith(f"{lake}: 2 measurements with 5 timings copied; holds 2 measurements, 5 timings (")
-    assert diode("sync").out.startswith(f"{lake}: nothing to do; holds 2 measurements, 5 timings (")
-    again = json.loads(diode("sync", "--rebuild", "--json").out)
-    assert {name: again[name] for name in ("added", "added_timings", "dropped", "rebuilt", "segments")} == {
+    assert first.out.startswith(f"{cache}: 2 measurements with 5 timings copied; holds 2 measurements, 5 timings (")
+    assert diode("sync").out.startswith(f"{cache}: nothing to do; holds 2 measurements, 5 timings (")
+    again = json.loads(diode("cache", "rebuild", "--json").out)
+    assert {name: again[name] for name in ("added", "added_timings", "dropped", "rebuilt", "has_new_base")} == {
         "added": 2,
         "added_timings": 5,
         "dropped": 0,
         "rebuilt": "it was asked for",
-        "segments": 1,
+        "has_new_base": False,
     }
-    (lake / "manifest.json").write_text("{")
-    assert "the lake was rebuilt: " in diode("query", "SELECT 1").err
+    (cache / "state.json").write_text("{")
+    assert "the cache was rebuilt: " in diode("query", "SELECT 1").err
     warehouse.write([make_measurement(9, runtimes=(1.5,))])
     assert ": 1 measurement with 1 timing copied" in diode("sync").out

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from diode_store.command_line.render import fitting_columns, quantity
 from diode_store.commands.wide_table import KEY_COLUMNS, print_wide
-from diode_store.query.view_files import VIEWS
+from diode_store.views.view_files import VIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

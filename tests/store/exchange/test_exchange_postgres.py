@@ -28,7 +28,7 @@ def test_round_trip(
     name: str,
 ) -> None:
     """Nothing is new there, and in a warehouse on SQLite it is the same."""
-    monkeypatch.setenv("DIODE_LAKE", str(tmp_path / "lake"))
+    monkeypatch.setenv("DIODE_CACHE", str(tmp_path / "cache"))
     kept = [replace(m, superseded_by=None) for m in everything(make_measurement)]
     with Store.open(postgres_url) as store:
         store.write(kept)
@@ -50,7 +50,7 @@ def test_a_lookup_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Is made of PostgreSQL's measurements too."""
-    monkeypatch.setenv("DIODE_LAKE", str(tmp_path / "lake"))
+    monkeypatch.setenv("DIODE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("DIODE_DATABASE_URL", postgres_url)
     with Store.open(postgres_url) as store:
         store.write([make_measurement(1), make_measurement(2)])

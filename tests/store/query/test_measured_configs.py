@@ -49,7 +49,7 @@ class Measured:
 @pytest.fixture
 def measured(any_store: Store, any_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Measured:
     """Return an empty one, on each kind of database."""
-    monkeypatch.setenv("DIODE_LAKE", str(tmp_path / "lake"))
+    monkeypatch.setenv("DIODE_CACHE", str(tmp_path / "cache"))
     return Measured(any_store, any_url)
 
 

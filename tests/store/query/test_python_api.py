@@ -17,13 +17,12 @@ from recipe_page import fill
 
 import diode_store
 from diode_store.errors import QueryError, SchemaError
-from diode_store.lake import readers
 
 if TYPE_CHECKING:
     from view_warehouse import Warehouse
 
     from conftest import MakeMeasurement
-    from diode_store.lake.lake import Lake
+    from diode_store.cache.cache import Cache
     from diode_store.warehouse.store import Store
 
 PAGE = Path(__file__).parents[3] / "docs" / "python.md"
@@ -78,16 +77,16 @@ def test_new_measurements_are_seen(store: Store, database_url: str, make_measure
     assert diode_store.open(database_url, sync=False).query(count).rows() == [(2,)]
 
 
-def test_a_lake_elsewhere(store: Store, database_url: str, tmp_path: Path, make_measurement: MakeMeasurement) -> None:
+def test_a_cache_elsewhere(store: Store, database_url: str, tmp_path: Path, make_measurement: MakeMeasurement) -> None:
     """It is made where it was named, and read there."""
     store.write([make_measurement(1)])
-    with diode_store.open(database_url, lake=tmp_path / "elsewhere") as warehouse:
+    with diode_store.open(database_url, cache=tmp_path / "elsewhere") as warehouse:
         assert warehouse.query("SELECT count(*) FROM measurements").rows() == [(1,)]
-    assert (tmp_path / "elsewhere" / "manifest.json").exists()
+    assert (tmp_path / "elsewhere" / "state.json").exists()
 
 
-def test_closing_lets_go(store: Store, database_url: str, lake: Lake, make_measurement: MakeMeasurement) -> None:
-    """Afterwards nothing can be asked, not even an old result, and the lake's files are released."""
+def test_closing_lets_go(store: Store, database_url: str, cache: Cache, make_measurement: MakeMeasurement) -> None:
+    """Afterwards nothing can be asked, not even an old result, and the cache's files are released."""
     store.write([make_measurement(1)])
     with diode_store.open(database_url) as warehouse:
         result = warehouse.query("SELECT 1")
@@ -95,7 +94,8 @@ def test_closing_lets_go(store: Store, database_url: str, lake: Lake, make_measu
         with pytest.raises(QueryError, match="closed; open it again"):
             ask()
     warehouse.close()
-    assert readers.held(lake.path) == []
+    held = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    assert not [path for path in held if path.is_relative_to(cache.path)]
 
 
 @pytest.mark.parametrize(

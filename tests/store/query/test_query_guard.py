@@ -1,4 +1,4 @@
-"""What `diode query` refuses: everything that writes, and everything outside the lake."""
+"""What `diode query` refuses: everything that writes, and everything outside the cache."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
+from diode_store.cache.cache import Cache, cache_path
+from diode_store.cache.sync import sync
 from diode_store.devices.known import known_device
 from diode_store.errors import QueryError
 from diode_store.exchange.context import ImportContext
 from diode_store.exchange.importing import import_files
-from diode_store.lake.lake import Lake, lake_path
-from diode_store.lake.sync import sync
 from diode_store.query import analytics, results
 from diode_store.warehouse.store import Store
 
@@ -24,35 +24,35 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def lake(_template_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Return the lake of a warehouse with six real problems; no test can change it."""
+def cache(_template_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Cache:
+    """Return the cache of a warehouse with six real problems; no test can change it."""
     database = shutil.copy(_template_database, tmp_path_factory.mktemp("guard") / "warehouse.db")
     data = Path(__file__).parents[2] / "data" / "h200_excerpt.jsonl"
     with Store.open(str(database)) as store:
         import_files(store, [str(data)], ImportContext(hardware=known_device("h200")))
-    found = Lake(lake_path(str(database)))
+    found = Cache(cache_path(str(database)))
     sync(str(database), found)
     return found
 
 
 @pytest.fixture(scope="module")
-def opened(lake: Lake) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Return a connection to the lake."""
-    with closing(analytics.open_lake(lake)) as connection:
+def opened(cache: Cache) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Return a connection to the cache."""
+    with closing(analytics.open_cache(cache)) as connection:
         yield connection
 
 
 @pytest.fixture
 def connection(opened: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Return a connection to the lake that no other test has used."""
+    """Return a connection to the cache that no other test has used."""
     with closing(opened.cursor()) as cursor:
         yield cursor
 
 
 @pytest.fixture
-def lake_file(lake: Lake) -> Path:
-    """Return a Parquet file that the lake's views read."""
-    return next(lake.path.glob("*-timings.parquet"))
+def cache_file(cache: Cache) -> Path:
+    """Return a file that the cache's views read."""
+    return next(cache.path.glob("recent-*.duckdb"))
 
 
 def refused(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
@@ -94,7 +94,7 @@ def refused(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     ],
 )
 def test_queries_run(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Whatever only reads the lake is answered."""
+    """Whatever only reads the cache is answered."""
     assert list(results.run_query(connection, sql))
 
 
@@ -163,18 +163,18 @@ def test_writes_hidden_in_a_query(connection: duckdb.DuckDBPyConnection, sql: st
     assert refused(connection, sql) == f"queries are read-only: {what} inside a WITH is refused"
 
 
-def test_a_copy_cannot_overwrite_the_lake(connection: duckdb.DuckDBPyConnection, lake_file: Path) -> None:
+def test_a_copy_cannot_overwrite_the_cache(connection: duckdb.DuckDBPyConnection, cache_file: Path) -> None:
     """DuckDB itself would let a query write to the very files it may read."""
-    before = lake_file.read_bytes()
-    refused(connection, f"COPY (SELECT 1) TO '{lake_file}'")
-    refused(connection, f"WITH a AS (COPY (SELECT 1) TO '{lake_file}') SELECT 1")
-    refused(connection, f"EXPLAIN ANALYZE COPY (SELECT 1) TO '{lake_file}'")
-    refused(connection, f"SELECT * FROM query('WITH a AS (COPY (SELECT 1) TO ''{lake_file}'') SELECT 1')")  # noqa: S608 - our own names
-    copy = f"COPY (SELECT 1) TO '{lake_file}' (USE_TMP_FILE false)"
+    before = cache_file.read_bytes()
+    refused(connection, f"COPY (SELECT 1) TO '{cache_file}'")
+    refused(connection, f"WITH a AS (COPY (SELECT 1) TO '{cache_file}') SELECT 1")
+    refused(connection, f"EXPLAIN ANALYZE COPY (SELECT 1) TO '{cache_file}'")
+    refused(connection, f"SELECT * FROM query('WITH a AS (COPY (SELECT 1) TO ''{cache_file}'') SELECT 1')")  # noqa: S608 - our own names
+    copy = f"COPY (SELECT 1) TO '{cache_file}' (USE_TMP_FILE false)"
     refused(connection, f"/* /* */ explain select 1 -- */ explain analyze {copy}")
     refused(connection, f"-- x\rEXPLAIN ANALYZE {copy} /*\nexplain select 1 -- */")
-    assert lake_file.read_bytes() == before
-    assert sorted(path.suffix for path in lake_file.parent.iterdir() if "timings" in path.name) == [".parquet"]
+    assert cache_file.read_bytes() == before
+    assert [path.name for path in cache_file.parent.glob("*.duckdb*")] == [cache_file.name]
 
 
 @pytest.mark.parametrize("sql", ["UPDATE EXTENSIONS", "SELECT '\ud800'"])
@@ -239,7 +239,7 @@ def test_explaining_a_write(connection: duckdb.DuckDBPyConnection, sql: str) -> 
 def test_table_functions(connection: duckdb.DuckDBPyConnection, form: str, function: str) -> None:
     """Functions that read files, settings or SQL text are refused wherever they stand."""
     name = function.partition("(")[0]
-    expected = f"queries are read-only and see the lake only: the table function {name}() is refused"
+    expected = f"queries are read-only and see the cache only: the table function {name}() is refused"
     assert refused(connection, form.format(function)) == expected
 
 
@@ -258,7 +258,7 @@ def test_table_functions(connection: duckdb.DuckDBPyConnection, form: str, funct
     ],
 )
 def test_files_and_the_environment(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """No name of a file stands for a table outside the lake, and no function reads the environment."""
+    """No name of a file stands for a table outside the cache, and no function reads the environment."""
     refused(connection, sql)
 
 
@@ -271,11 +271,11 @@ def test_the_connection_itself_is_locked(connection: duckdb.DuckDBPyConnection, 
         connection.execute(sql)
 
 
-def test_files_that_only_lie_in_the_lake(connection: duckdb.DuckDBPyConnection, lake_file: Path) -> None:
+def test_files_that_only_lie_in_the_cache(connection: duckdb.DuckDBPyConnection, cache_file: Path) -> None:
     """Other files in the folder are not read either."""
-    (lake_file.parent / "secret.csv").write_text("a\n1\n")
+    (cache_file.parent / "secret.csv").write_text("a\n1\n")
     with pytest.raises(duckdb.Error):
-        connection.execute(f"SELECT * FROM '{lake_file.parent}/secret.csv'")  # noqa: S608 - our own names
+        connection.execute(f"SELECT * FROM '{cache_file.parent}/secret.csv'")  # noqa: S608 - our own names
 
 
 def test_variables_of_the_program_are_no_tables(connection: duckdb.DuckDBPyConnection) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def connection(
     store: Store, database_url: str, make_measurement: MakeMeasurement
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Return a connection to the lake of one measurement."""
+    """Return a connection to the cache of one measurement."""
     store.write([make_measurement(1)])
     with closing(analytics.connect(database_url)) as opened:
         yield opened

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diode_store.errors import DiodeError, LakeError, QueryError
+from diode_store.errors import CacheError, DiodeError, QueryError
 from diode_store.query import analytics, results
 
 if TYPE_CHECKING:
     from conftest import MakeMeasurement
-    from diode_store.lake.lake import Lake
+    from diode_store.cache.cache import Cache
     from diode_store.warehouse.store import Store
 
 
@@ -43,9 +43,9 @@ def test_a_private_folder_with_an_unpredictable_name(database_url: str, temporar
     assert list(temporary.iterdir()) == []
 
 
-def test_a_result_larger_than_memory(lake: Lake, temporary: Path) -> None:
+def test_a_result_larger_than_memory(cache: Cache, temporary: Path) -> None:
     """It is answered by way of files, and they are gone afterwards."""
-    with closing(analytics.open_lake(lake, memory="60MB")) as connection:
+    with closing(analytics.open_cache(cache, memory="60MB")) as connection:
         batches = results.stream(connection, "SELECT md5(range::VARCHAR) AS a FROM range(1_000_000) ORDER BY a")
         assert next(batches).num_rows
         assert [path for folder in temporary.iterdir() if folder.is_dir() for path in folder.iterdir()]
@@ -53,16 +53,16 @@ def test_a_result_larger_than_memory(lake: Lake, temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-def test_nothing_is_left_when_a_lake_cannot_be_opened(
-    store: Store, database_url: str, lake: Lake, make_measurement: MakeMeasurement, temporary: Path
+def test_nothing_is_left_when_a_cache_cannot_be_opened(
+    store: Store, database_url: str, cache: Cache, make_measurement: MakeMeasurement, temporary: Path
 ) -> None:
-    """Neither the folder for large results nor the hold on the lake's files."""
+    """Neither the folder for large results nor the hold on the cache's files."""
     store.write([make_measurement(1)])
     analytics.connect(database_url).close()
-    for path in lake.path.glob("*-timings.parquet"):
+    for path in cache.path.glob("*.duckdb"):
         path.write_bytes(b"junk")
-    with pytest.raises((LakeError, QueryError)):
-        analytics.open_lake(lake)
+    with pytest.raises((CacheError, QueryError)):
+        analytics.open_cache(cache)
     assert list(temporary.iterdir()) == []
 
 
@@ -79,8 +79,8 @@ def test_what_a_killed_query_left(database_url: str, temporary: Path) -> None:
     assert not left.exists()
 
 
-def test_no_temporary_folder(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_temporary_folder(cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The remedy is named."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(DiodeError, match="set TMPDIR"):
-        analytics.open_lake(lake)
+        analytics.open_cache(cache)

@@ -11,9 +11,9 @@ import pytest
 from view_warehouse import CPP, TMA, VENDOR, WHOLE, A, B, C, Warehouse, estimate
 
 from diode_store.query import analytics
-from diode_store.query.view_columns import view_text
-from diode_store.query.view_files import VIEWS
 from diode_store.records import Environment, Outcome, Problem, TensorSpec, TimingMethod
+from diode_store.views.view_columns import view_text
+from diode_store.views.view_files import VIEWS
 
 if TYPE_CHECKING:
     from conftest import MakeMeasurement

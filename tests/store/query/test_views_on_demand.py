@@ -9,7 +9,7 @@ import pytest
 import diode_store
 from diode_store.errors import QueryError
 from diode_store.query import analytics
-from diode_store.query.view_files import VIEWS, views_of
+from diode_store.views.view_files import VIEWS, views_of
 
 
 @pytest.mark.quick(4)

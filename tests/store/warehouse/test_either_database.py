@@ -1,4 +1,4 @@
-"""What goes in comes out the same from SQLite and from PostgreSQL: records, files, queries and the lake."""
+"""What goes in comes out the same from SQLite and from PostgreSQL: records, files, queries and the cache."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ H200 = ("--hardware", "h200")
 
 
 @pytest.fixture(autouse=True)
-def _own_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test a lake that no other test's database of the same name has."""
-    monkeypatch.setenv("DIODE_LAKE", str(tmp_path / "lake"))
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test a cache that no other test's database of the same name has."""
+    monkeypatch.setenv("DIODE_CACHE", str(tmp_path / "cache"))
 
 
 def comparable(measured: Measurement) -> Measurement:
@@ -92,7 +92,7 @@ def test_a_file_in_and_out(any_url: str, diode: RunCommand, jsonl_path: Path, tm
 
 
 def test_queries_see_what_was_just_committed(any_store: Store, any_url: str, diode: RunCommand) -> None:
-    """The views answer from a lake that is brought up to date first, whichever database it copies."""
+    """The views answer from a cache that is brought up to date first, whichever database it copies."""
     query = ("query", "SELECT m, runtime_us FROM fastest_configs ORDER BY m", "--json", "--database", any_url)
     any_store.write([samples.measurement(1)])
     assert json.loads(diode(*query).out) == [{"m": 65, "runtime_us": 10.5}]

@@ -172,7 +172,7 @@ def test_what_is_there_already_gets_no_id(dimensions: Store) -> None:
 
 
 def test_a_deleted_measurements_id_is_never_given_again(dimensions: Store) -> None:
-    """The lake knows by their ids what it has, so a new measurement must have a higher one than any before."""
+    """The cache knows by their ids what it has, so a new measurement must have a higher one than any before."""
     with write_transaction(dimensions.engine) as connection:
         first = insert_measurements(connection, [measurement_row(n) for n in (1, 2)])
         connection.execute(sa.delete(schema.measurements))

@@ -224,7 +224,7 @@ def test_timings_are_laid_out_for_size(database_path: Path) -> None:
 
 
 def test_ids_of_deleted_measurements_are_not_reused(database_path: Path) -> None:
-    """A lake that knows measurement 1 must not take another one for it."""
+    """A cache that knows measurement 1 must not take another one for it."""
     for number in (1, 2):
         sql(
             database_path,

@@ -25,7 +25,7 @@ def errors_of(*args: object) -> str:
     return done.stderr
 
 
-# Commands that read through SQLAlchemy, and through the lake.
+# Commands that read through SQLAlchemy, and through the cache.
 READERS = (("db", "stats"), ("query", "SELECT 1"), ("fastest", "--hardware", "h200"))
 
 
@@ -41,7 +41,7 @@ def test_a_database_that_may_not_be_read(database_path: Path, reader: tuple[str,
 def test_a_database_in_a_folder_that_may_not_be_entered(
     database_path: Path, tmp_path: Path, reader: tuple[str, ...]
 ) -> None:
-    """Nothing can be seen of it or of the lake beside it, and that is what is said on one line."""
+    """Nothing can be seen of it or of the cache beside it, and that is what is said on one line."""
     folder = tmp_path / "folder"
     folder.mkdir()
     path = Path(shutil.copy(database_path, folder))

@@ -20,7 +20,7 @@ from diode_store.warehouse.tombstones import buried, list_tombstones
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from diode_store.lake.lake import Lake
+    from diode_store.cache.cache import Cache
 
 OLD = timedelta(days=200)
 SHAPE = samples.matmul(512, 512, 512)
@@ -169,7 +169,7 @@ def test_carrying_it_out_leaves_the_rest(any_store: Store, monkeypatch: pytest.M
     assert (stones.reason, stones.measurements) == ("prune --replays", 6)
 
 
-def test_the_views_drop_what_was_deleted(store: Store, database_url: str, lake: Lake) -> None:
+def test_the_views_drop_what_was_deleted(store: Store, database_url: str, cache: Cache) -> None:
     """After the next sync no view shows a deleted measurement, and what comes in later is not taken for it."""
     for number, us in ((1, 10.0), (2, 5.0), (3, 7.0)):
         measure(store, number, runtimes=(us,), flags=("hot",) if number == 2 else ())

@@ -183,7 +183,7 @@ def test_lineage(store: Store, database_url: str, make_measurement: MakeMeasurem
 
 
 def test_committed_rows_are_seen_at_once(store: Store, database_url: str, make_measurement: MakeMeasurement) -> None:
-    """Each reading syncs the lake first."""
+    """Each reading syncs the cache first."""
     for number in range(3):
         store.write([make_measurement(number)])
         assert len(load_warehouse(database_url, ExampleFilter("h200")).dataset) == number + 1

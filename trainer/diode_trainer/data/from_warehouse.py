@@ -84,7 +84,7 @@ class Loaded:
 
 
 def load_warehouse(url: str, wanted: ExampleFilter) -> Loaded:
-    """Sync the lake, and read the examples that match ``wanted``, by default of all regimes.
+    """Sync the cache, and read the examples that match ``wanted``, by default of all regimes.
 
     Raises:
         HardwareError: a name matches nothing, or different devices; lists the known ones.
@@ -157,6 +157,6 @@ def _lineage(connection: DuckDBPyConnection, where: str, parameters: list[Any], 
     names = ("measurements", "timings", "measured_from", "measured_to", "datasets", "environments")
     found = dict(zip(names, row, strict=True))
     for name in ("measured_from", "measured_to"):
-        # The lake stores times in UTC without a time zone.
+        # The cache stores times in UTC without a time zone.
         found[name] = found[name].replace(tzinfo=UTC).isoformat() if found[name] is not None else None
     return {"schema_revision": HEAD_REVISION, **found}

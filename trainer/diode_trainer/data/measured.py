@@ -94,7 +94,7 @@ class _Row(NamedTuple):
 
 
 def load_measured(url: str, hardware: str, *, source: Source | None = None, all_matches: bool = False) -> MeasuredData:
-    """Sync the lake, and read the measurements on ``hardware``.
+    """Sync the cache, and read the measurements on ``hardware``.
 
     The times of a problem come from one regime: the one with the most configs.
 

@@ -36,14 +36,14 @@ ORDER BY case_id, config_id
 _TIMINGS_AT_ONCE = 5_000_000
 """Timings sorted at once; they need some 600 MiB."""
 _CASES = """
-SELECT hardware_id, environment_id, problem_id, family, regime, usual_sigmas
+SELECT case_id, hardware_id, environment_id, problem_id, family, regime, usual_sigmas
 FROM cases_of('stock')
 ORDER BY case_id
 """
 
 
 def stream_examples(connection: DuckDBPyConnection, where: str, parameters: Sequence[Any]) -> Iterator[Examples]:
-    """Yield the examples by problem, hardware, environment and regime, in the order of their ids.
+    """Yield the examples by problem, hardware, environment and regime, in no order that means anything.
 
     Args:
         connection: result of ``diode_store.query.analytics.connect``.
@@ -51,21 +51,21 @@ def stream_examples(connection: DuckDBPyConnection, where: str, parameters: Sequ
         parameters: values of the clause.
 
     Raises:
-        QueryError: the lake cannot be read.
+        QueryError: the cache cannot be read.
     """
     from diode_store.query.results import stream
 
     dimensions = _Dimensions.read(connection)
-    for first, last in _parts(connection, len(dimensions.cases["problem_id"])):
+    for first, last in _parts(connection, dimensions.cases["case_id"]):
         for rows in _cases(stream(connection, _TIMINGS.format(where=where), [*parameters, first, last])):
             yield dimensions.examples(rows)
 
 
-def _parts(connection: DuckDBPyConnection, cases: int) -> Iterator[tuple[int, int]]:
-    """Yield the first and last id of runs of cases with about ``_TIMINGS_AT_ONCE`` timings."""
+def _parts(connection: DuckDBPyConnection, cases: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
+    """Yield the first and last id of runs of sorted cases with about ``_TIMINGS_AT_ONCE`` timings."""
     ((timings,),) = connection.execute("SELECT count(*) FROM timings").fetchall()
     parts = max(1, round(timings / _TIMINGS_AT_ONCE))
-    for ids in np.array_split(np.arange(1, cases + 1), parts):
+    for ids in np.array_split(cases, parts):
         if len(ids):
             yield int(ids[0]), int(ids[-1])
 
@@ -104,7 +104,7 @@ class _Dimensions:
     position: NDArray[np.intp]
     """Index in ``configs`` by config id."""
     cases: Rows
-    """Columns of ids and names; row i is case i + 1."""
+    """Columns of ids and names, sorted by the number of the case."""
 
     @classmethod
     def read(cls, connection: DuckDBPyConnection) -> _Dimensions:
@@ -131,7 +131,7 @@ class _Dimensions:
     def examples(self, rows: Rows) -> Examples:
         """Return the rows of one case as examples."""
         at = self.position[rows["config_id"]]
-        case = int(rows["case_id"][0]) - 1
+        case = int(np.searchsorted(self.cases["case_id"], rows["case_id"][0]))
         hardware, environment, problem = (
             int(self.cases[name][case]) for name in ("hardware_id", "environment_id", "problem_id")
         )

@@ -50,12 +50,12 @@ FROM best_times
 _TIMES = """\
 WITH runs AS (
     SELECT t.config_id, t.runtime_us, t.p10_us, t.p90_us
-    FROM timings AS t
-    JOIN measurements AS m ON m.id = t.measurement_id
+    FROM stored_timings AS t
+    JOIN numbered_measurements AS m ON m.id = t.measurement_id AND m.case_no = t.case_no
     JOIN problems AS p ON p.id = m.problem_id
     JOIN hardware AS h ON h.id = m.hardware_id
     JOIN environments AS e ON e.id = m.environment_id
-    JOIN bounds AS b ON b.hardware_id = m.hardware_id AND b.problem_id = m.problem_id
+    JOIN known_cases AS b ON b.case_no = m.case_no
     WHERE p.key = unhex($problem) AND e.key = unhex($environment)
         AND h.name = $device AND h.arch = $arch AND h.multiprocessors = $multiprocessors
         AND coalesce(m.regime, '(unknown)') = $regime

@@ -1,0 +1,1 @@
+"""The cache: DuckDB files on this machine with the content of a warehouse, which queries read."""

@@ -1,0 +1,105 @@
+"""A DuckDB in memory in which a sync makes new files of the cache."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+
+from diode_store.cache.arrow_rows import arrow_schema
+from diode_store.cache.cache import RECENT
+from diode_store.cache.tables import attach, sources
+from diode_store.system.private_folder import SPILL, private_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from diode_store.cache.cache import Reading
+    from diode_store.cache.layout import Columns
+
+MEMORY = "256MB"
+"""Memory of a sync's DuckDB; larger steps spill to files."""
+NOW = "now"
+"""Schema of the views that join the attached files to one state."""
+_SETTINGS: dict[str, Any] = {
+    # DuckDB must not take a variable of the calling Python program for a table.
+    "python_enable_replacements": False,
+    "autoload_known_extensions": False,
+    "memory_limit": MEMORY,
+}
+_ROWS_AT_ONCE = 50_000
+_SMALL_BLOCK, _LARGE_BLOCK = 16_384, 262_144
+"""Bytes of a block. Each column of each table has blocks of its own, and the recent file is copied by every sync."""
+
+
+@contextlib.contextmanager
+def opened(old: dict[str, str], new: dict[str, Path]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield a connection with files attached by kind; afterwards the new ones are whole on disk.
+
+    Args:
+        old: paths of published files.
+        new: paths of files to write, which are made if they do not exist.
+    """
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(private_folder(SPILL))
+        settings = {**_SETTINGS, "temp_directory": str(folder.path)}
+        connection = stack.enter_context(contextlib.closing(duckdb.connect(config=settings)))
+        # A commit writes the file itself: what is not published yet needs no log.
+        connection.execute("SET checkpoint_threshold = '0KB'")
+        for kind, path in new.items():
+            size = _SMALL_BLOCK if kind == RECENT else _LARGE_BLOCK
+            address = str(path).replace("'", "''")
+            connection.execute(f"ATTACH '{address}' AS {kind}" + ("" if path.exists() else f" (BLOCK_SIZE {size})"))
+        attach(connection, old)
+        yield connection
+        for kind in new:
+            connection.execute(f"CHECKPOINT {kind}")
+            connection.execute(f"DETACH {kind}")
+
+
+def show_state(connection: duckdb.DuckDBPyConnection, reading: Reading, kinds: Iterable[str]) -> None:
+    """Make a view of each table of a state in the schema ``NOW``."""
+    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {NOW}")
+    for name, select in sources(reading, kinds).items():
+        connection.execute(f"CREATE OR REPLACE VIEW {NOW}.{name} AS {select}")
+
+
+def insert(
+    connection: duckdb.DuckDBPyConnection, table: str, columns: Columns, batches: Iterable[pa.RecordBatch]
+) -> None:
+    """Insert Arrow batches, several at once, because each statement takes about a millisecond."""
+    waiting: list[pa.RecordBatch] = []
+
+    def flush() -> None:
+        with as_table(connection, "batch", pa.Table.from_batches(waiting, arrow_schema(columns))):
+            connection.execute(f"INSERT INTO {table} FROM batch")
+        waiting.clear()
+
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= _ROWS_AT_ONCE:
+            flush()
+            rows = 0
+    if waiting:
+        flush()
+
+
+@contextlib.contextmanager
+def as_table(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> Iterator[None]:
+    """Give an Arrow table a name in SQL."""
+    connection.register(name, table)
+    try:
+        yield
+    finally:
+        connection.unregister(name)
+
+
+def value(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
+    """Return the only value of a SELECT."""
+    [[found]] = connection.execute(sql).fetchall()
+    return found

@@ -1,0 +1,259 @@
+"""Make the next state of the cache from the warehouse and the state before."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import duckdb
+import numpy as np
+
+from diode_store.cache.base import FRESH, Base, make_plan
+from diode_store.cache.bench import NOW, opened, show_state
+from diode_store.cache.cache import BASE, RECENT, Reading, State
+from diode_store.cache.diff import Difference, compare
+from diode_store.cache.facts import TIMINGS_AT_ONCE, timings_per_measurement
+from diode_store.cache.grow import Growth
+from diode_store.cache.layout import REVISION
+from diode_store.cache.small import copy_small_tables
+from diode_store.cache.source import digests, highest_id
+from diode_store.cache.tables import STORED, create_all
+from diode_store.cache.worker import read_chunks
+from diode_store.errors import CacheError, first_line
+from diode_store.system.files import PRIVATE_FILE
+from diode_store.views.view_files import definitions_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from diode_store.cache.cache import Cache
+    from diode_store.cache.source import WarehouseRows
+
+MOST_RECENT = 1_000_000
+"""Timings up to which there is no new base, however small the base is."""
+RECENT_SHARE = 0.1
+"""Share of the base's timings, added or dropped, from which a sync writes a new base."""
+_FULL = re.compile("no space left|could not write|cannot write|failed to write", re.IGNORECASE)
+_TOTALS = "SELECT count(*), coalesce(sum(timing_count), 0)::BIGINT FROM {}"
+
+
+class BrokenCacheError(CacheError):
+    """DuckDB failed on the files of the state before."""
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a change has to do after the small tables."""
+
+    after: State
+    """The state to make, without its files and counts."""
+    difference: Difference
+    each: float
+    """Estimate of the timings of a measurement."""
+    is_other: bool
+    """Whether all summaries must be worked out anew."""
+    needs_first_base: bool
+    """Whether there is so much to copy into an empty cache that it goes straight into a base."""
+
+
+class Change:
+    """One change of the cache; the caller holds the lock."""
+
+    def __init__(
+        self, warehouse: WarehouseRows, cache: Cache, present: State, on_progress: Callable[[float], None]
+    ) -> None:
+        """Prepare a change.
+
+        Args:
+            warehouse: the warehouse to copy from.
+            cache: the cache to change.
+            present: its state, whose files nobody deletes meanwhile.
+            on_progress: called with the number of newly copied timings.
+        """
+        self._warehouse = warehouse
+        self._cache = cache
+        self._present = present
+        self._on_progress = on_progress
+        self.added = 0
+        """Copied measurements."""
+        self.added_timings = 0
+        self.dropped = 0
+        """Dropped measurements."""
+
+    def make(self, uuid: str, before: State) -> State:
+        """Publish the state after ``before``, and return it.
+
+        Args:
+            uuid: the warehouse's uuid.
+            before: the state to continue from; without files, everything is copied.
+
+        Raises:
+            BrokenCacheError: DuckDB cannot read the state before.
+            CacheError: the cache cannot be written.
+        """
+        # A clock that goes back must not give a number twice.
+        generation = max(self._present.generation + 1, int(time.time() * 1e3))
+        fresh = State(uuid, REVISION, definitions_digest(), generation, time.time())
+        try:
+            return self._made(fresh, before, self._cache.path / f"{RECENT}.new")
+        except duckdb.Error as error:
+            if _FULL.search(str(error)):
+                raise CacheError(
+                    f"{self._cache} cannot be written: {first_line(error)}; free some space or check its folder"
+                ) from error
+            raise BrokenCacheError(first_line(error)) from error
+        except OSError as error:
+            raise CacheError(
+                f"{self._cache} cannot be written: {error.strerror or first_line(error)}; "
+                "free some space or check its folder"
+            ) from error
+        finally:
+            for litter in self._cache.path.glob("*.new*"):
+                with suppress(OSError):
+                    litter.unlink()
+
+    def _made(self, fresh: State, before: State, recent: Path) -> State:
+        old = {BASE: str(self._cache.path / before.base.name)} if before.base else {}
+        if before.recent:
+            shutil.copyfile(self._cache.path / before.recent.name, recent)
+        with opened(old, {RECENT: recent}) as connection:
+            if not before.recent:
+                create_all(connection, RECENT)
+            work = self._read_small(connection, fresh, before, (RECENT, *old))
+            if not work.needs_first_base:
+                self._grow(connection, work, has_base=bool(old))
+            after = _counted(work.after, connection)
+        after = replace(after, base=before.base if old else None)
+        if work.needs_first_base:
+            after = self._based(after, {}, recent, lambda con: self._first_base(con, work))
+        elif _has_outgrown(after, before) or (work.is_other and old):
+            after = self._based(after, old, recent, lambda con: self._next_base(con, (RECENT, *old)))
+        else:
+            after = replace(after, base_measurements=before.base_measurements, base_timings=before.base_timings)
+        recent.chmod(PRIVATE_FILE)
+        after = replace(after, recent=self._cache.seal(recent, RECENT))
+        self._cache.publish(after)
+        return after
+
+    def _read_small(
+        self, connection: duckdb.DuckDBPyConnection, fresh: State, before: State, kinds: Sequence[str]
+    ) -> _Work:
+        """Copy the small tables, and find out which measurements to copy or drop."""
+        warehouse = self._warehouse
+        # Read without regard to the counts of the state before: this change makes them grow.
+        show_state(connection, Reading(replace(before, dropped=1, changed=1), {}), kinds)
+        connection.execute(f"CREATE TEMP TABLE old_marks AS FROM {RECENT}.marks")
+        connection.execute("BEGIN")
+        with warehouse.snapshot():
+            prints, blocks = digests(warehouse)
+            last_id = highest_id(warehouse)
+            left_out, is_other = copy_small_tables(connection, warehouse, before, prints, blocks)
+            if before.measurements:
+                then = before.blocks.get("measurements", {})
+                difference = compare(warehouse, connection, then, blocks["measurements"])
+            else:
+                ids = np.array([row[0] for row in warehouse.rows("SELECT id FROM measurements")], np.int64)
+                difference = Difference(np.sort(ids), np.empty(0, np.int64))
+        connection.execute("COMMIT")
+        each = timings_per_measurement(warehouse, difference.missing)
+        is_redefined = bool(before.definitions) and before.definitions != fresh.definitions
+        return _Work(
+            replace(fresh, fingerprints=prints, blocks=blocks, left_out=left_out, last_id=last_id),
+            difference,
+            each,
+            is_other=is_other or is_redefined,
+            needs_first_base=not before.measurements and each * len(difference.missing) > MOST_RECENT,
+        )
+
+    def _grow(self, connection: duckdb.DuckDBPyConnection, work: _Work, *, has_base: bool) -> None:
+        """Change the recent file."""
+        growth = Growth(connection, has_base=has_base)
+        connection.execute("BEGIN")
+        growth.begin(work.difference.gone)
+        missing = work.difference.missing
+        step = max(1, int(TIMINGS_AT_ONCE / work.each))
+        chunks = [missing[start : start + step] for start in range(0, len(missing), step)]
+        for facts in read_chunks(self._warehouse, chunks, work.each * len(missing)):
+            self._took(work, *growth.add(facts))
+        self.dropped = len(work.difference.gone)
+        if work.is_other and not has_base:
+            growth.renew()
+        if not (work.is_other and has_base):
+            growth.end()
+        connection.execute("COMMIT")
+
+    def _took(self, work: _Work, measurements: int, timings: int) -> None:
+        self.added += measurements
+        self.added_timings += timings
+        lines = work.after.left_out.setdefault("facts", [])
+        lines.extend(line for line in dict.fromkeys(self._warehouse.left_out) if line not in lines)
+        self._warehouse.left_out.clear()
+        self._on_progress(timings)
+
+    def _based(
+        self,
+        after: State,
+        old: dict[str, str],
+        recent: Path,
+        write: Callable[[duckdb.DuckDBPyConnection], None],
+    ) -> State:
+        """Write a new base, and empty the recent file of what the base has; return the state with the base."""
+        path = self._cache.path / f"{BASE}.new"
+        with opened(old, {RECENT: recent, FRESH: path}) as connection:
+            write(connection)
+            for name in (*STORED, "dropped", "changed"):
+                connection.execute(f"DELETE FROM {RECENT}.{name}")
+            measurements, timings = connection.execute(_TOTALS.format(f"{FRESH}.measurements")).fetchall()[0]
+        path.chmod(PRIVATE_FILE)
+        return replace(
+            after,
+            base=self._cache.seal(path, BASE),
+            base_measurements=measurements,
+            base_timings=timings,
+            measurements=measurements,
+            timings=timings,
+            recent_timings=0,
+            dropped=0,
+            changed=0,
+        )
+
+    def _first_base(self, connection: duckdb.DuckDBPyConnection, work: _Work) -> None:
+        with self._warehouse.snapshot():
+            plan = make_plan(self._warehouse, work.each)
+        facts = read_chunks(self._warehouse, plan.chunks, work.each * len(plan.ids))
+        Base(connection).write_from_warehouse(plan, facts, partial(self._took, work))
+
+    def _next_base(self, connection: duckdb.DuckDBPyConnection, kinds: Sequence[str]) -> None:
+        show_state(connection, Reading(State(dropped=1, changed=1), {}), kinds)
+        Base(connection).write_from_cache()
+
+
+def _counted(after: State, connection: duckdb.DuckDBPyConnection) -> State:
+    """Return a state, shown in the schema ``NOW``, with the counts of its rows."""
+    measurements, timings = connection.execute(_TOTALS.format(f"{NOW}.stored_measurements")).fetchall()[0]
+    [rows] = connection.execute(
+        f"SELECT (SELECT count(*) FROM {RECENT}.timings), (SELECT count(*) FROM {RECENT}.dropped), "
+        f"(SELECT count(*) FROM {RECENT}.changed)"
+    ).fetchall()
+    recent_timings, dropped, changed = rows
+    return replace(
+        after,
+        measurements=measurements,
+        timings=timings,
+        recent_timings=recent_timings,
+        dropped=dropped,
+        changed=changed,
+    )
+
+
+def _has_outgrown(after: State, before: State) -> bool:
+    """Return whether so much was added or dropped that a new base pays off."""
+    least = max(MOST_RECENT, RECENT_SHARE * before.base_timings)
+    dropped = after.dropped * before.base_timings / max(1, before.base_measurements)
+    return after.recent_timings > least or dropped > least

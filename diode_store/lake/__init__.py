@@ -1,1 +1,0 @@
-"""The lake: Parquet files beside the warehouse, which DuckDB reads."""

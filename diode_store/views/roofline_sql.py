@@ -1,0 +1,102 @@
+"""Rooflines and plausibility rules (``diode_store.timing``) in SQL, for the views."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diode_store.devices.descriptor import describe, is_described
+from diode_store.ops import OPS
+from diode_store.timing.plausible import (
+    CLOCK_TOLERANCE,
+    FIRST_MOMENT,
+    LEAST_US,
+    ROOFLINE_SHARE,
+    UNIT_SHARE,
+    UNIT_US,
+    UNITS,
+)
+from diode_store.timing.roofline import ITEMSIZES, LAUNCH_US, OTHER_ITEMSIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from diode_store.records import Hardware
+
+PEAKS = ("peak_half_tflops", "peak_tf32_tflops", "peak_fp32_tflops", "peak_gb_per_s")
+"""Columns that ``hardware`` has beside the cache's; NULL for a device of unknown peaks."""
+_HALF, _SINGLE = 2, 4
+
+
+def hardware_table(snapshot: str, devices: Iterable[tuple[int, Hardware]]) -> str:
+    """Return the SQL of the table ``hardware`` with the peaks of each device.
+
+    It is a table, not a view, because all views are bound to it.
+
+    Args:
+        snapshot: the SELECT of the cache's table.
+        devices: the table's devices, with their ids.
+    """
+    rows = [f"({number}, {', '.join(peaks_of(hardware))})" for number, hardware in devices]
+    values = ", ".join(rows or [f"(-1{', NULL::DOUBLE' * len(PEAKS)})"])
+    peaks = f"(VALUES {values}) AS peaks (id, {', '.join(PEAKS)})"
+    return f"CREATE TABLE hardware AS FROM ({snapshot}) LEFT JOIN {peaks} USING (id)"
+
+
+def roofline_macros() -> str:
+    """Return the SQL that makes the macros.
+
+    - ``itemsize_of(dtype)``: bytes of one element.
+    - ``repeats_inputs(op, inputs)``: true if a matrix repeats itself by a stride of 0.
+    - ``least_us_of(roofline_us)``: shortest believable time.
+    - ``is_plausible(runtime_us, p10_us, p90_us, least_us)``: true if a timing may be ranked and learned from.
+    - ``implausible_because(runtime_us, p10_us, p90_us, roofline_us)``: reason against it; NULL for a plausible timing.
+    - ``launch_us()``: floor of the roofline.
+    - ``clock_is_off(measured_at, ingested_at)``: true if the collector's clock was far off.
+    """
+    sizes = " ".join(
+        f"WHEN dtype IN ({_quoted(name for name, each in ITEMSIZES.items() if each == size)}) THEN {size}"
+        for size in sorted({*ITEMSIZES.values()} - {OTHER_ITEMSIZE})
+    )
+    units = " ".join(
+        f"WHEN us * {factor:g} >= coalesce({UNIT_SHARE} * roofline, {UNIT_US}) THEN '; it may be in {name}'"
+        for name, factor in UNITS.items()
+    )
+    with_bias = _quoted(name for name, op in OPS.items() if op.has_bias)
+    return rf"""
+        CREATE MACRO itemsize_of(dtype) AS CASE {sizes} ELSE {OTHER_ITEMSIZE} END;
+        CREATE MACRO repeats_inputs(op, inputs) AS CASE
+            WHEN op IN ({with_bias})
+            THEN regexp_matches(json_extract_string(inputs, ['$[1][2]', '$[2][2]'])::VARCHAR, '\b0\b')
+            ELSE regexp_matches(json_extract_string(inputs, ['$[0][2]', '$[1][2]'])::VARCHAR, '\b0\b')
+        END;
+        CREATE MACRO launch_us() AS {LAUNCH_US}::DOUBLE;
+        CREATE MACRO least_us_of(roofline) AS greatest({LEAST_US}, {ROOFLINE_SHARE} * roofline);
+        CREATE MACRO is_plausible(us, p10, p90, least_us) AS
+            coalesce(us >= least_us, true) AND coalesce(p10 <= p90, true);
+        CREATE MACRO unit_of(us, roofline) AS CASE {units} ELSE '' END;
+        CREATE MACRO implausible_because(us, p10, p90, roofline) AS CASE
+            WHEN us < {LEAST_US} AND least_us_of(roofline) = {LEAST_US}
+            THEN format('{{:.3g}} us is under {LEAST_US} us, the shortest believable time', us) || unit_of(us, roofline)
+            WHEN us < least_us_of(roofline)
+            THEN format('{{:.3g}} us is under a tenth of the roofline, {{:.3g}} us', us, roofline)
+                || unit_of(us, roofline)
+            WHEN p10 > p90 THEN format('p10 of {{:.3g}} us is above p90 of {{:.3g}} us', p10, p90)
+        END;
+        CREATE MACRO clock_is_off(measured_at, ingested_at) AS coalesce(
+            measured_at < TIMESTAMP '{FIRST_MOMENT:%Y-%m-%d}'
+            OR measured_at > ingested_at + INTERVAL {CLOCK_TOLERANCE.days} DAY, false);
+    """
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def peaks_of(hardware: Hardware) -> list[str]:
+    """Return the SQL of the columns ``PEAKS`` of a device."""
+    if not is_described(hardware):
+        return ["NULL::DOUBLE"] * len(PEAKS)
+    device = describe(hardware)
+    flops = (device.peak_flops(size, tf32=tf32) for size, tf32 in ((_HALF, False), (_SINGLE, True), (_SINGLE, False)))
+    figures = (*(each / 1e12 for each in flops), device.memory_bandwidth / 1e9)
+    return [f"{figure!r}::DOUBLE" for figure in figures]

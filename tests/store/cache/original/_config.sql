@@ -1,0 +1,10 @@
+    -- The kernel config c.
+    c.id AS config_id,
+    c.template,
+    c.block_m,
+    c.block_n,
+    c.block_k,
+    c.group_m,
+    c.num_stages,
+    c.num_warps,
+    c.allow_tf32,

@@ -1,0 +1,10 @@
+    -- The problem p.
+    p.id AS problem_id,
+    p.op,
+    p.dtype,
+    p.b,
+    p.m,
+    p.n,
+    p.k,
+    p.layout,
+    asks_for_tf32(p.dtype, p.scalars) AS tf32,
