@@ -49,7 +49,7 @@ class BrokenCacheError(CacheError):
 
 @dataclass(frozen=True)
 class _Work:
-    """What a change has to do after the small tables."""
+    """Work of a change after the small tables."""
 
     after: State
     """The state to make, without its files and counts."""
@@ -57,9 +57,9 @@ class _Work:
     each: float
     """Estimate of the timings of a measurement."""
     is_other: bool
-    """Whether all summaries must be worked out anew."""
+    """True if all summaries must be worked out anew."""
     needs_first_base: bool
-    """Whether there is so much to copy into an empty cache that it goes straight into a base."""
+    """True if an empty cache gets so much that it goes straight into a base."""
 
 
 class Change:
