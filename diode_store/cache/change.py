@@ -119,7 +119,7 @@ class Change:
                     litter.unlink()
 
     def _made(self, fresh: State, before: State, recent: Path) -> State:
-        old = {BASE: str(self._cache.path / before.base.name)} if before.base else {}
+        old = {BASE: self._cache.path / before.base.name} if before.base else {}
         if before.recent:
             shutil.copyfile(self._cache.path / before.recent.name, recent)
         with opened(old, {RECENT: recent}) as connection:
@@ -199,7 +199,7 @@ class Change:
     def _based(
         self,
         after: State,
-        old: dict[str, str],
+        old: dict[str, Path],
         recent: Path,
         write: Callable[[duckdb.DuckDBPyConnection], None],
     ) -> State:
