@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from diode_store.cache.cache import Reading
     from diode_store.cache.layout import Columns
 
-MEMORY = "256MB"
+MEMORY = "224MB"
 """Memory of a sync's DuckDB; larger steps spill to files."""
 NOW = "now"
 """Schema of the views that join the attached files to one state."""
