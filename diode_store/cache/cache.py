@@ -196,6 +196,7 @@ class Cache:
     def mark_damaged(self, state: State, reason: str) -> None:
         """Tell the next sync that a query found ``state`` damaged inside; a folder that cannot be written stays."""
         with contextlib.suppress(OSError), whole_file(self._reason_file(state)) as beside:
+            beside.touch(PRIVATE_FILE)
             beside.write_text(reason, encoding="utf-8")
 
     def _reason_file(self, state: State) -> Path:
