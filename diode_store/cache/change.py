@@ -40,6 +40,13 @@ MOST_RECENT = 1_000_000
 RECENT_SHARE = 0.1
 """Share of the base's timings, added or dropped, from which a sync writes a new base."""
 _FULL = re.compile("no space left|could not write|cannot write|failed to write", re.IGNORECASE)
+# Cases that were numbered while their problem or device was missing, as after a backup was restored.
+_UNBOUND = f"""
+    SELECT 1 FROM {NOW}.known_cases AS c
+    SEMI JOIN {RECENT}.problems AS p ON p.id = c.problem_id
+    SEMI JOIN {RECENT}.hardware AS h ON h.id = c.hardware_id
+    WHERE c.least_us IS NULL LIMIT 1
+"""
 _TOTALS = "SELECT count(*), coalesce(sum(timing_count), 0)::BIGINT FROM {}"
 
 
@@ -161,6 +168,7 @@ class Change:
                 ids = np.array([row[0] for row in warehouse.rows("SELECT id FROM measurements")], np.int64)
                 difference = Difference(np.sort(ids), np.empty(0, np.int64))
         connection.execute("COMMIT")
+        is_other = is_other or bool(connection.execute(_UNBOUND).fetchall())
         each = timings_per_measurement(warehouse, difference.missing)
         is_redefined = bool(before.definitions) and before.definitions != fresh.definitions
         return _Work(
