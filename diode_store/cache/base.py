@@ -30,7 +30,7 @@ FRESH = "fresh"
 """Name by which DuckDB attaches the base that is being written."""
 _KEYS = "hardware_id, environment_id, problem_id, regime"
 _ORDER = {"measurements": "case_no, id", "timings": "case_no, measurement_id, config_id"}
-_SUMMARIZED_AT_ONCE = 2_000_000
+_SUMMARIZED_AT_ONCE = 1_000_000
 """Timings of the cases that are summarized at once, which decides the memory that this takes."""
 _ROWS_AT_ONCE = 4 * ROWS_PER_GROUP
 """Rows of an insert: DuckDB writes whole row groups once, and others again."""

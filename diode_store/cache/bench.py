@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from diode_store.cache.arrow_rows import arrow_schema
 from diode_store.cache.cache import RECENT
-from diode_store.cache.tables import attach, sources
+from diode_store.cache.tables import sources
 from diode_store.system.private_folder import SPILL, private_folder
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from diode_store.cache.cache import Reading
     from diode_store.cache.layout import Columns
 
-MEMORY = "256MB"
+MEMORY = "224MB"
 """Memory of a sync's DuckDB; larger steps spill to files."""
 NOW = "now"
 """Schema of the views that join the attached files to one state."""
@@ -36,7 +37,7 @@ _SMALL_BLOCK, _LARGE_BLOCK = 16_384, 262_144
 
 
 @contextlib.contextmanager
-def opened(old: dict[str, str], new: dict[str, Path]) -> Iterator[duckdb.DuckDBPyConnection]:
+def opened(old: dict[str, Path], new: dict[str, Path]) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a connection with files attached by kind; afterwards the new ones are whole on disk.
 
     Args:
@@ -49,15 +50,26 @@ def opened(old: dict[str, str], new: dict[str, Path]) -> Iterator[duckdb.DuckDBP
         connection = stack.enter_context(contextlib.closing(duckdb.connect(config=settings)))
         # A commit writes the file itself: what is not published yet needs no log.
         connection.execute("SET checkpoint_threshold = '0KB'")
-        for kind, path in new.items():
+        # DuckDB takes a ``?`` in the name of a folder for the end of the path when it writes.
+        work = {kind: folder.path / path.name if "?" in str(path.resolve()) else path for kind, path in new.items()}
+        for kind, path in work.items():
+            if path != new[kind] and new[kind].exists():
+                shutil.copyfile(new[kind], path)
             size = _SMALL_BLOCK if kind == RECENT else _LARGE_BLOCK
-            address = str(path).replace("'", "''")
-            connection.execute(f"ATTACH '{address}' AS {kind}" + ("" if path.exists() else f" (BLOCK_SIZE {size})"))
-        attach(connection, old)
+            how = "" if path.exists() else f" (BLOCK_SIZE {size})"
+            connection.execute(f"ATTACH {_quoted(path)} AS {kind}{how}")
+        for kind, path in old.items():
+            connection.execute(f"ATTACH {_quoted(path)} AS {kind} (READ_ONLY)")
         yield connection
-        for kind in new:
+        for kind, path in work.items():
             connection.execute(f"CHECKPOINT {kind}")
             connection.execute(f"DETACH {kind}")
+            if path != new[kind]:
+                shutil.copyfile(path, new[kind])
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
 
 
 def show_state(connection: duckdb.DuckDBPyConnection, reading: Reading, kinds: Iterable[str]) -> None:

@@ -20,6 +20,7 @@ import secrets
 import stat
 import time
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from diode_store.system.files import (
     write_durably,
 )
 from diode_store.system.urls import is_url, redact, sqlite_path
+from diode_store.views.view_files import definitions_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -164,6 +166,8 @@ class Cache:
         """
         for _ in range(_ATTEMPTS):
             state = self.state() or State()
+            if state.files and state.definitions != definitions_digest():
+                raise CacheError(f"{self} was made by another version of torch-diode; run `diode sync`")
             with contextlib.ExitStack() as undo:
                 try:
                     paths = {kind: _open(self.path, file, undo) for kind, file in state.files.items()}
@@ -192,6 +196,7 @@ class Cache:
     def mark_damaged(self, state: State, reason: str) -> None:
         """Tell the next sync that a query found ``state`` damaged inside; a folder that cannot be written stays."""
         with contextlib.suppress(OSError), whole_file(self._reason_file(state)) as beside:
+            beside.touch(PRIVATE_FILE)
             beside.write_text(reason, encoding="utf-8")
 
     def _reason_file(self, state: State) -> Path:
@@ -236,7 +241,7 @@ class Cache:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE)
         except OSError as error:
-            raise CacheError(f"{self} cannot be written ({error.strerror}); {remedy}") from error
+            raise CacheError(f"{self} cannot be written ({error.strerror}){self._age()}; {remedy}") from error
         try:
             self._wait_for(descriptor, timeout_s)
         except OSError as error:
@@ -249,6 +254,13 @@ class Cache:
             yield
         finally:
             os.close(descriptor)
+
+    def _age(self) -> str:
+        """Return in words from when the content is, if there is any."""
+        with contextlib.suppress(CacheError):
+            if state := self.state():
+                return f" and is of {datetime.fromtimestamp(state.synced_at, UTC):%Y-%m-%d %H:%M} UTC"
+        return ""
 
     def _wait_for(self, descriptor: int, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s

@@ -40,6 +40,13 @@ MOST_RECENT = 1_000_000
 RECENT_SHARE = 0.1
 """Share of the base's timings, added or dropped, from which a sync writes a new base."""
 _FULL = re.compile("no space left|could not write|cannot write|failed to write", re.IGNORECASE)
+# Cases that were numbered while their problem or device was missing, as after a backup was restored.
+_UNBOUND = f"""
+    SELECT 1 FROM {NOW}.known_cases AS c
+    SEMI JOIN {RECENT}.problems AS p ON p.id = c.problem_id
+    SEMI JOIN {RECENT}.hardware AS h ON h.id = c.hardware_id
+    WHERE c.least_us IS NULL LIMIT 1
+"""
 _TOTALS = "SELECT count(*), coalesce(sum(timing_count), 0)::BIGINT FROM {}"
 
 
@@ -49,7 +56,7 @@ class BrokenCacheError(CacheError):
 
 @dataclass(frozen=True)
 class _Work:
-    """What a change has to do after the small tables."""
+    """Work of a change after the small tables."""
 
     after: State
     """The state to make, without its files and counts."""
@@ -57,9 +64,9 @@ class _Work:
     each: float
     """Estimate of the timings of a measurement."""
     is_other: bool
-    """Whether all summaries must be worked out anew."""
+    """True if all summaries must be worked out anew."""
     needs_first_base: bool
-    """Whether there is so much to copy into an empty cache that it goes straight into a base."""
+    """True if an empty cache gets so much that it goes straight into a base."""
 
 
 class Change:
@@ -119,7 +126,7 @@ class Change:
                     litter.unlink()
 
     def _made(self, fresh: State, before: State, recent: Path) -> State:
-        old = {BASE: str(self._cache.path / before.base.name)} if before.base else {}
+        old = {BASE: self._cache.path / before.base.name} if before.base else {}
         if before.recent:
             shutil.copyfile(self._cache.path / before.recent.name, recent)
         with opened(old, {RECENT: recent}) as connection:
@@ -161,6 +168,7 @@ class Change:
                 ids = np.array([row[0] for row in warehouse.rows("SELECT id FROM measurements")], np.int64)
                 difference = Difference(np.sort(ids), np.empty(0, np.int64))
         connection.execute("COMMIT")
+        is_other = is_other or bool(connection.execute(_UNBOUND).fetchall())
         each = timings_per_measurement(warehouse, difference.missing)
         is_redefined = bool(before.definitions) and before.definitions != fresh.definitions
         return _Work(
@@ -199,7 +207,7 @@ class Change:
     def _based(
         self,
         after: State,
-        old: dict[str, str],
+        old: dict[str, Path],
         recent: Path,
         write: Callable[[duckdb.DuckDBPyConnection], None],
     ) -> State:

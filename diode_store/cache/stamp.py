@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diode_store.system.files import read_bounded, whole_file
+from diode_store.system.files import PRIVATE_FILE, read_bounded, whole_file
 
 if TYPE_CHECKING:
     from diode_store.cache.cache import Cache
@@ -49,6 +49,7 @@ def remember(cache: Cache, generation: int, stamp: str | None) -> None:
     if stamp is None or is_remembered(cache, generation, stamp):
         return
     with contextlib.suppress(OSError), whole_file(cache.path / _FILE) as beside:
+        beside.touch(PRIVATE_FILE)
         beside.write_text(json.dumps({"generation": generation, "stamp": stamp}), encoding="utf-8")
 
 

@@ -43,7 +43,7 @@ class SyncReport:
     dropped: int
     """Dropped measurements, which the warehouse no longer has."""
     has_new_base: bool
-    """Whether the sync wrote the whole base anew, because much was added."""
+    """True if the sync wrote the whole base anew, because much was added."""
     rebuilt: str | None
     """Reason for rebuilding the cache, if it was rebuilt."""
     seconds: float

@@ -83,10 +83,9 @@ def create_all(connection: duckdb.DuckDBPyConnection, kind: str) -> None:
 
 
 def attach(connection: duckdb.DuckDBPyConnection, paths: dict[str, str]) -> None:
-    """Attach the files of a state for reading."""
+    """Attach the files of a state for reading, by paths without quotes."""
     for kind, path in paths.items():
-        address = path.replace("'", "''")
-        connection.execute(f"ATTACH '{address}' AS {kind} (READ_ONLY)")
+        connection.execute(f"ATTACH '{path}' AS {kind} (READ_ONLY)")
 
 
 def sources(reading: Reading, kinds: Iterable[str]) -> dict[str, str]:

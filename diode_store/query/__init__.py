@@ -1,1 +1,1 @@
-"""Queries over the cache: DuckDB, the guard, the views."""
+"""Queries over the cache: DuckDB, the guard, the limited process."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,7 @@ def definition(summary: str) -> str:
     return _read(f"{summary}.sql")
 
 
+@cache
 def definitions_digest() -> str:
     """Return a digest of everything that a summary depends on beside the data."""
     digest = hashlib.blake2b(digest_size=16)

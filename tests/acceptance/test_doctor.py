@@ -104,7 +104,7 @@ def test_problems_are_told_with_their_remedies(
     code, out, err = diode("doctor", "--database", str(tmp_path / "none.db"))
     assert (code, err) == (1, "")
     assert out.splitlines() == [
-        "warning  cache         behind",
+        "warning  cache        behind",
         "                      -> run `diode sync`",
         "problem  spool        the disk is full",
         "                      -> make room",

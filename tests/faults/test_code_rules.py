@@ -55,7 +55,6 @@ OWN_NAMES = {
     "diode_store/cache/base.py": "our own tables and columns, and integers",
     "diode_store/cache/bench.py": "our own tables; a path is quoted",
     "diode_store/cache/change.py": "our own tables",
-    "diode_store/cache/diff.py": "our own tables, and integers",
     "diode_store/cache/facts.py": "our own tables and columns, and integers",
     "diode_store/cache/grow.py": "our own tables and columns, and integers",
     "diode_store/cache/postgres.py": "our own tables and columns, and integers",

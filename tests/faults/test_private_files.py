@@ -81,7 +81,7 @@ def test_all_that_is_made_is_private(careless: ForkServer, tmp_path: Path) -> No
     run(data, DIODE, "db", "backup", data / "backup.db")
     names = modes(data)
     assert {"backup.db", "cache", "db/warehouse.db", "spool/ingest.lock"} < names.keys()
-    assert any(name.endswith(".parquet") for name in names)
+    assert any(name.endswith(".duckdb") for name in names)
     assert names == expected(data)
     for kept in (database, data / "backup.db"):
         assert assert_exactly_once(str(kept), careless.acknowledged(), produced, others=True) > 0

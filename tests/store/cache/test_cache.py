@@ -38,7 +38,7 @@ def test_the_cache_is_private(store: Store, database_url: str, cache: Cache, mak
     store.write([make_measurement(1)])
     sync(database_url, cache)
     assert cache.path.stat().st_mode & 0o777 == 0o700
-    assert {path.stat().st_mode & 0o777 for path in cache.path.iterdir() if path.name != "checked.json"} == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in cache.path.iterdir()} == {0o600}
 
 
 def test_where_a_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -200,9 +200,10 @@ def test_without_the_driver(tmp_path: Path, postgres_server: PostgresServer) -> 
     """Without the driver the message names what to install."""
     code = (
         "import sys; sys.modules['adbc_driver_postgresql'] = None\n"
+        "from pathlib import Path\n"
         "from diode_store.cache.cache import Cache\n"
         "from diode_store.cache.sync import sync\n"
-        f"sync({postgres_server.url('postgres')!r}, Cache({str(tmp_path / 'x')!r}))\n"
+        f"sync({postgres_server.url('postgres')!r}, Cache(Path({str(tmp_path / 'x')!r})))\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "copying from PostgreSQL needs ADBC; run `pip install torch-diode[postgres]`" in ended.stderr

@@ -17,6 +17,7 @@ from view_warehouse import CPP, TMA, VENDOR, WHOLE, A, B, C, estimate
 from diode_store.cache import base, change, grow
 from diode_store.cache.cache import Cache
 from diode_store.cache.sync import sync
+from diode_store.errors import CacheError
 from diode_store.query import analytics
 from diode_store.records import Outcome, Timing
 from diode_store.views import view_files
@@ -180,5 +181,7 @@ def test_summaries_after_any_history(
             state = cache.state()
             assert state is not None
             cache.publish(replace(state, definitions="of another version"))
+            with pytest.raises(CacheError, match="was made by another version of torch-diode; run `diode sync`"):
+                analytics.open_cache(cache)
             assert sync(str(database), cache).rebuilt is None
             check(cache)
