@@ -269,6 +269,7 @@ def _addresses(draw: DrawFn, name: str, usual: Usual) -> str:
     return f"{path}?{'&'.join(pairs)}"
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", NAMES)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())

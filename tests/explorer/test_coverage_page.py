@@ -249,7 +249,7 @@ def test_an_empty_warehouse(database_url: str) -> None:
     assert "Nothing is measured yet." in str(only.part)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("shows", SHOWN)
 def test_a_picture_is_vega_lite(feed: Feed, shows: str) -> None:
     """Whatever its colours say; they are of the theme."""

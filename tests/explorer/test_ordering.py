@@ -79,6 +79,7 @@ def test_a_click_turns_the_order() -> None:
     assert [str(order) for order in again] == ["some.name-desc", "some.times"]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("order", "machines"),
     [

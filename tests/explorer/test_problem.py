@@ -92,6 +92,7 @@ def rows(feed: Feed, found: list[Part], name: str) -> list[dict[str, Any]]:
     return part.source.extend(feed.state.ask(part.source.question)).dicts()
 
 
+@pytest.mark.long
 def test_the_models_ranking_is_beside_the_times(database_url: str, background: Background) -> None:
     """Each config has its predicted time and its place by it; the facts say what following the model costs."""
     write(database_url)

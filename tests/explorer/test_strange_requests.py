@@ -90,6 +90,7 @@ def test_a_refusal(site: Site, line: str, status: int, why: str) -> None:
     ) * 3
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "request_of",
     [

@@ -103,6 +103,7 @@ def test_a_server_away_for_long(processes: ForkServer, spool: Path, server: Post
     finish(processes, daemon, writer, spool, url)
 
 
+@pytest.mark.long
 def test_a_daemon_that_starts_before_its_server(
     processes: ForkServer, spool: Path, server: PostgresServer, url: str
 ) -> None:

@@ -137,6 +137,7 @@ def test_no_command_and_no_cache_shows_a_password(
     assert [text for text in said if shown_in(text)] == []
 
 
+@pytest.mark.long
 def test_a_password_in_a_settings_file_that_others_may_read(url: str, spool: Path, tmp_path: Path) -> None:
     """It is refused before anybody listens, in one line that does not repeat it; for its owner alone it is taken."""
     config = tmp_path / "diode-ingest.toml"

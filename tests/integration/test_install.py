@@ -131,6 +131,7 @@ def test_backward_in_another_thread_is_hooked() -> None:
         assert train_step(handler) == COLD
 
 
+@pytest.mark.long
 def test_same_policy_finds_its_graphs() -> None:
     """A second compile, also with another handler of the same model and policy, comes from the cache."""
     with cached_compiles():

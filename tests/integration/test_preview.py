@@ -160,6 +160,7 @@ def test_what_is_kept_is_listed() -> None:
     assert found.top == 1
 
 
+@pytest.mark.long
 def test_the_fastest_are_listed_whatever_goes_together() -> None:
     """Top-k mode keeps some of the ten predicted fastest and passes others over; the list has all ten."""
     shapes = [f"mm:333x80x{k}/nt/bf16" for k in range(512, 2048, 128)]

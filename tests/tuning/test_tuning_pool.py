@@ -119,6 +119,7 @@ def test_what_shares_kernels_costs_less(tmp_path: Path) -> None:
     assert of_each[0] < 0.9 * of_each[1]
 
 
+@pytest.mark.long
 def test_few_that_are_timed_by_many_share_nothing(tmp_path: Path) -> None:
     """What is named and timed by many kernels has kernels of its own, and on a CPU everything has."""
     found = pool(tmp_path / "absent.db")
@@ -127,6 +128,7 @@ def test_few_that_are_timed_by_many_share_nothing(tmp_path: Path) -> None:
     assert not Pool(cpu, NAMED, database=str(tmp_path / "absent.db")).shares_kernels(SearchSpace("DEFAULT"))
 
 
+@pytest.mark.long
 def test_what_a_cpu_does_not_time(tmp_path: Path) -> None:
     """Is refused before anything is planned, if there is nothing else."""
     cpu, absent = find_devices(("cpu",)), str(tmp_path / "absent.db")
@@ -187,6 +189,7 @@ def test_what_was_timed_by_fewer_is_measured_again(database_url: str, measured: 
     assert found.measured() == {product.key}
 
 
+@pytest.mark.long
 def test_what_the_vendors_kernels_were_timed_of(database_url: str) -> None:
     """Is no problem to train on by itself, and is measured again by a sample, but not by the vendor's kernels."""
     product = SweepProblem("mm", 64, 64, 64).problem()

@@ -104,7 +104,7 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...], tuple[TensorSpec, ...], tu
 }
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("deferred", [False, True], ids=["lowering", "scheduler"])
 @pytest.mark.parametrize("op", CASES)
 def test_each_op_is_recorded_as_it_was_timed(op: str, deferred: bool) -> None:  # noqa: FBT001 - a case
@@ -124,6 +124,7 @@ def test_each_op_is_recorded_as_it_was_timed(op: str, deferred: bool) -> None:  
     assert decode(encode(measurement)) == measurement
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("function", [torch.mm, torch.bmm])
 def test_every_input_of_symbolic_size_has_numbers(function: Any) -> None:
     """With dynamic shapes sizes and strides are those that were timed."""

@@ -50,6 +50,7 @@ def test_milliseconds_become_microseconds_once() -> None:
     assert min(triton) == pytest.approx(1000.0, abs=0.1)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("bad", [float("inf"), float("nan"), 0.0, -1.0])
 def test_what_is_no_time_is_a_failure(bad: float) -> None:
     """Infinity is how Inductor says that a choice failed; no such number leaves the adapter."""

@@ -186,6 +186,7 @@ def test_a_rebuilt_cache(site: Site) -> None:
     assert site.run(question) == before
 
 
+@pytest.mark.long
 def test_the_cache_answers_for_a_lost_database(site: Site) -> None:
     """While the database is away, what was synced can still be asked."""
     site.create(some(1, 2))

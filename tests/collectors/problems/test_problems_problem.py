@@ -117,7 +117,7 @@ def test_where_it_comes_from_makes_no_other_problem() -> None:
     assert SweepProblem("mm", 8, 8, 8, name="a") == SweepProblem("mm", 8, 8, 8, name="b")
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("op", "layout"), list(itertools.product(swept_ops(), LAYOUTS)))
 def test_its_record_is_the_one_inductor_makes(op: str, layout: str) -> None:
     """A real compile of the tensors that a problem describes reports the same problem, so that it is found again."""

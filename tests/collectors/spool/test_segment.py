@@ -267,6 +267,7 @@ def test_bytes_behind_the_end_mark() -> None:
     assert [frame.reason for frame in frames if frame.error] == [Reason.TRUNCATED]
 
 
+@pytest.mark.long
 def test_every_flipped_bit_is_noticed() -> None:
     """No single flipped bit goes unnoticed, makes up a record, or costs more than one frame."""
     content = segment_bytes([1, 2])

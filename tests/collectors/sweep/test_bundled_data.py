@@ -149,6 +149,7 @@ def test_the_kernels_are_the_ones_inductor_offers(data: BundledSet) -> None:
     assert all(any(timing.config.is_vendor for timing in measurement.timings) for measurement in data.found())
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("data", LATER, ids=lambda data: data.name)
 def test_kernels_with_tma(data: BundledSet) -> None:
     """As deployed they were timed for every mm and addmm of whole 16 bytes; the README counts exhaustive ones."""
@@ -177,6 +178,7 @@ def test_the_families_that_only_the_last_set_has() -> None:
     assert f"layers: of {len(new)} families that the other sets have not" in ODD_SIZES.told_in_words()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("data", LATER, ids=lambda data: data.name)
 def test_what_the_new_problems_are_for(data: BundledSet) -> None:
     """The README's table counts them by family, and those that are not whole 16 bytes.

@@ -227,6 +227,7 @@ def state_of_inductor() -> dict[str, Any]:
     }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("fails", [False, True])
 def test_inductor_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fails: bool) -> None:
     """Somebody's own saver and handler included; also when the measuring raised."""

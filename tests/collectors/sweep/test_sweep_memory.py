@@ -105,7 +105,7 @@ def test_what_kernels_would_read_beyond_is_refused(monkeypatch: pytest.MonkeyPat
     check_indexing(beyond, "cuda:0")
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("space", ["DEFAULT", "SAMPLE:12", "GUIDED:12", "EXHAUSTIVE", "VENDOR"])
 def test_such_a_problem_is_timed_by_the_vendors_kernels_alone(
     space: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -57,6 +57,7 @@ def test_a_first_base_is_sorted_by_case(
     assert [case[1:] for case in cases] == sorted(case[1:] for case in cases)
 
 
+@pytest.mark.long
 def test_what_comes_later_is_recent_until_it_is_much(
     store: Store, database_url: str, cache: Cache, make_measurement: MakeMeasurement
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_reader_keeps_its_state(
         assert old.execute(count).fetchall() == [(15, 5)]
 
 
+@pytest.mark.long
 def test_readers_beside_syncs(store: Store, database_url: str, cache: Cache, make_measurement: MakeMeasurement) -> None:
     """Whoever opens the cache while it changes sees one whole state."""
     store.write([make_measurement(number) for number in range(5)])

@@ -98,6 +98,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("damage", "expected"), DAMAGES.items())
 def test_a_damaged_cache_is_rebuilt(
     store: Store,
@@ -117,6 +118,7 @@ def test_a_damaged_cache_is_rebuilt(
     assert did(sync(database_url, cache)) == (0, 0, 0, None)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_cache_without_a_sync_is_an_error(
     store: Store, database_url: str, cache: Cache, make_measurement: MakeMeasurement, damage: Any

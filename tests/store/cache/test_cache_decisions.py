@@ -25,6 +25,7 @@ def asked(store: Store, cache: Path, sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql).fetchall()
 
 
+@pytest.mark.quick(1)
 def test_a_decision_is_seen_at_once(any_store: Store, tmp_path: Path) -> None:
     """Each sync copies new ones, with or without measurements beside them, and drops deleted ones."""
     cache, uids = tmp_path / "cache", "SELECT uid FROM decisions ORDER BY id"

@@ -59,6 +59,7 @@ def _rows(cache: Cache) -> list[tuple[int, int]]:
     return ask(cache, "SELECT measurement_id, count(*) FROM timings GROUP BY 1 ORDER BY 1")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kills", sizes(2, 100))
 @pytest.mark.parametrize("how", ["one", "several"])
 def test_killed_at_any_point(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from diode_store.warehouse.store import Store
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("suffix", [".duckdb", ".new", ".damaged", ".json"])
 def test_a_cache_is_synced_beside_what_is_strange(
     store: Store,
@@ -41,6 +42,7 @@ def test_a_cache_is_synced_beside_what_is_strange(
     assert everything_in(tmp_path / "outside") == before
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", ["state.json", "lock", "recent.new", "checked.json"])
 @pytest.mark.parametrize("kind", ["loop", "pipe", "folder", "zeros"])
 def test_a_cache_whose_own_files_are_something_else(

@@ -184,6 +184,7 @@ def test_a_template_that_nobody_recorded(locks: Locks) -> None:
     assert read_picks(locks.path).allow_changed_template
 
 
+@pytest.mark.quick(1)
 def test_a_template_that_was_recorded_later(locks: Locks) -> None:
     """What a measurement tells of its environment reaches a cache that has the environment already."""
     locks.measure({A: 80.0})

@@ -69,6 +69,7 @@ def test_query_prints_a_table_on_a_terminal(warehouse: Store) -> None:
     assert "2 rows" in shown
 
 
+@pytest.mark.long
 def test_query_shows_on_a_terminal_what_fits(warehouse: Store, diode: RunCommand) -> None:
     """All columns of a view are too wide: the key columns come first, or a single row turns vertical; CSV stays."""
     sql = "SELECT * FROM observations ORDER BY op DESC, runtime_us"
@@ -101,7 +102,7 @@ def test_query_reads_sql_from_stdin(warehouse: Store) -> None:
     assert finished.stdout == "n\n5\n"
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [

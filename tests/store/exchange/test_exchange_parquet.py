@@ -78,7 +78,7 @@ def with_values(name: str, *values: Any) -> Callable[[pa.Table], pa.Table]:
     return change
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

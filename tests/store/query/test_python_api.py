@@ -98,6 +98,7 @@ def test_closing_lets_go(store: Store, database_url: str, cache: Cache, make_mea
     assert not [path for path in held if path.is_relative_to(cache.path)]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [

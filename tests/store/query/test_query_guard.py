@@ -65,6 +65,7 @@ def refused(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     return message
 
 
+@pytest.mark.quick(10)
 @pytest.mark.parametrize(
     "sql",
     [

@@ -69,6 +69,7 @@ def test_sigma_pools_what_was_repeated(views: Warehouse) -> None:
     assert row["tie_config_ids"] == ["A"]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("best", "inside", "outside", "sigma"),
     [

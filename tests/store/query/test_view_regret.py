@@ -117,6 +117,7 @@ def test_a_vendors_pick_is_one(views: Warehouse) -> None:
 OLD, NEW = Environment(torch="2.11.0"), Environment(torch="2.13.0")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_one_case_is_compared(views: Warehouse, reverse: bool) -> None:  # noqa: FBT001 - a parameter of pytest's
     """Where the pick was measured; of several in the regime nearest to deployment; then in its own environment."""

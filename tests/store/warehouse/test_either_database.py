@@ -47,6 +47,7 @@ def test_every_field_comes_back(any_store: Store, any_url: str) -> None:
     assert content(any_url) == [comparable(measured) for measured in written]
 
 
+@pytest.mark.quick(1)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(batch=st.lists(MEASUREMENTS, max_size=3, unique_by=lambda measured: measured.uid))
 def test_any_record_comes_back(any_store: Store, batch: list[Measurement]) -> None:
@@ -91,6 +92,7 @@ def test_a_file_in_and_out(any_url: str, diode: RunCommand, jsonl_path: Path, tm
     assert content(second) == content(any_url)
 
 
+@pytest.mark.quick(1)
 def test_queries_see_what_was_just_committed(any_store: Store, any_url: str, diode: RunCommand) -> None:
     """The views answer from a cache that is brought up to date first, whichever database it copies."""
     query = ("query", "SELECT m, runtime_us FROM fastest_configs ORDER BY m", "--json", "--database", any_url)

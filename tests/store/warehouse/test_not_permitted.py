@@ -29,6 +29,7 @@ def errors_of(*args: object) -> str:
 READERS = (("db", "stats"), ("query", "SELECT 1"), ("fastest", "--hardware", "h200"))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader[0])
 def test_a_database_that_may_not_be_read(database_path: Path, reader: tuple[str, ...]) -> None:
     """Its owner and mode are what to look at; its folder is there."""

@@ -88,6 +88,7 @@ def test_duplicates_inside_a_batch(any_store: Store, make_measurement: MakeMeasu
     assert any_store.write(batch) == WriteReport(measurements=2, duplicates=2, timings=6)
 
 
+@pytest.mark.quick(1)
 def test_large_batch(any_store: Store, make_measurement: MakeMeasurement) -> None:
     """A batch with more rows than a statement has parameters is written whole."""
     batch = [make_measurement(number, runtimes=(1.0, 2.0)) for number in range(2500)]
@@ -235,6 +236,7 @@ def test_a_batch_keeps_what_it_knows_when_the_cache_is_full(any_store: Store, mo
     assert any_store.counts()["problems"] == 9
 
 
+@pytest.mark.quick(1)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(batch=st.lists(MEASUREMENTS, max_size=4))
 def test_anything_the_codec_passes_can_be_stored(any_store: Store, batch: list[Measurement]) -> None:

@@ -86,6 +86,7 @@ def test_list_names_models_by_their_files(diode: RunCommand, trained: Path) -> N
     assert [row["name"] for row in rows] == ["quick", "renamed"]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("card", "reason"),
     [

@@ -115,6 +115,7 @@ def test_what_always_failed_is_infinite(make_measurement: MakeMeasurement) -> No
     assert (example.runtime_us.tolist(), example.ran.tolist()) == ([10.0, float("inf")], [True, False])
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "fields",
     [{"is_replay": True}, {"flags": ("throttled",)}, {"choice_policy": "hook:abc"}, {"superseded_by": bytes(16)}],

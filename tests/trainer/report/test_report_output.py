@@ -19,6 +19,7 @@ def interrupt() -> NoReturn:
     raise KeyboardInterrupt
 
 
+@pytest.mark.long
 def test_a_page_and_a_folder_of_pictures(evidence: Evidence, tmp_path: Path) -> None:
     """The page, and of each picture a PNG and its specification; folders are made."""
     to = Destination(tmp_path / "new" / "out.html", tmp_path / "pictures")
@@ -29,6 +30,7 @@ def test_a_page_and_a_folder_of_pictures(evidence: Evidence, tmp_path: Path) -> 
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["out.html"]
 
 
+@pytest.mark.long
 def test_pictures_alone(evidence: Evidence, tmp_path: Path) -> None:
     """Either can be asked for without the other."""
     assert write_report(evidence, Destination(None, tmp_path / "pictures")) == [tmp_path / "pictures"]
