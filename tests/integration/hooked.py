@@ -28,7 +28,7 @@ OPS: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]]] 
 }
 
 each_op = pytest.mark.parametrize("op", [pytest.param("mm", marks=pytest.mark.long), "addmm", "bmm"])
-"""Of an ``mm`` every run knows enough from the other two: one has a bias, the other a batch."""
+"""An ``mm`` has nothing that the other two lack: a bias and a batch."""
 each_path = pytest.mark.parametrize("deferred", [False, True], ids=["immediate", "deferred"])
 
 

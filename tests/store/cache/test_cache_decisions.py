@@ -6,6 +6,8 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import samples
 from decided import EVERY_FIELD, decision
 from diode_store.query import analytics
