@@ -82,6 +82,7 @@ def test_wheel_holds_what_runs(wheel: Path) -> None:
         assert [n for n in names if n.startswith(folder) and n.endswith(suffix)], f"no {suffix} in {folder}"
 
 
+@pytest.mark.long
 def test_wheel_holds_the_data(wheel: Path) -> None:
     """Bundled measurements, lists of problems and README are inside, byte for byte; the wheel stays under 40 MB."""
     archive = zipfile.ZipFile(wheel)

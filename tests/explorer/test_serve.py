@@ -235,6 +235,7 @@ def test_what_cannot_be_served(
     assert said in told
 
 
+@pytest.mark.long
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_server_says_that_it_stopped(database_url: str, number: int) -> None:

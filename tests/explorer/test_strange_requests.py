@@ -158,6 +158,7 @@ def _dripping(site: Site, count: int) -> list[socket.socket]:
     return found
 
 
+@pytest.mark.long
 def test_slow_connections_lose_their_places(site: Site) -> None:
     """However many clients drip, whoever sends a whole request is answered; the oldest of them go first."""
     slow = _dripping(site, 250)

@@ -99,6 +99,7 @@ def fallen(
     return Fallen(processes, spool, server, proxy, name, url, port, writer, daemon)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("moment", "way"),
     [("copy", "proxy"), *(pytest.param(moment, way, marks=long) for moment in MOMENTS for way in ("proxy", "SIGSTOP"))],

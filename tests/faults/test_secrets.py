@@ -106,6 +106,7 @@ def test_a_daemon_shows_no_password(guarded: PostgresServer, url: str, spool: Pa
     assert assert_exactly_once(url, acknowledged, produced, others=True) > 0
 
 
+@pytest.mark.long
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("form", ["userinfo", "parameter"])
 def test_no_command_and_no_cache_shows_a_password(

@@ -23,6 +23,7 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed (pip install -e .[dev])")
 @pytest.mark.parametrize("seconds", sizes(2, 300))
 def test_nothing_that_is_read_crashes_the_reader(tmp_path: Path, seconds: int) -> None:

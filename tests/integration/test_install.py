@@ -158,6 +158,7 @@ def test_another_model_or_policy_compiles_anew(other: dict[str, Any]) -> None:
             assert train_step(second) == COLD
 
 
+@pytest.mark.long
 def test_uninstall_finds_the_old_graphs() -> None:
     """Graphs that stock Inductor cached before the install are neither served while it lasts nor lost after it."""
     with cached_compiles():

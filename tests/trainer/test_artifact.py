@@ -143,6 +143,7 @@ def test_predictions_ignore_torchs_modes(saved: Path) -> None:
         np.testing.assert_array_equal(model.predict_us(MM, H200, columns()), expected)
 
 
+@pytest.mark.long
 def test_light_imports() -> None:
     """Loading and asking a model needs neither the warehouse's libraries nor a terminal's."""
     script = (

@@ -61,6 +61,7 @@ def test_query_prints_json(warehouse: Store, diode: RunCommand) -> None:
     assert json.loads(diode("query", "SELECT 1 AS a WHERE false", "--json").out) == []
 
 
+@pytest.mark.long
 def test_query_prints_a_table_on_a_terminal(warehouse: Store) -> None:
     """NULL is spelled out and the rows are counted."""
     shown = run_on_terminal("query", "SELECT op, m, NULL AS nothing FROM problems ORDER BY op")

@@ -94,6 +94,7 @@ def check_whole(path: Path) -> int:
     return buried
 
 
+@pytest.mark.long
 def test_ctrl_c_says_what_was_deleted(large: Path) -> None:
     """Ctrl-C ends it between two transactions; what it says was deleted is what was deleted."""
     process = start(large)
