@@ -16,12 +16,11 @@ import numpy as np
 from diode_store.cache.base import FRESH, Base, make_plan
 from diode_store.cache.bench import NOW, opened, show_state
 from diode_store.cache.cache import BASE, RECENT, Reading, State
-from diode_store.cache.diff import Difference, compare
 from diode_store.cache.facts import TIMINGS_AT_ONCE, timings_per_measurement
 from diode_store.cache.grow import Growth
 from diode_store.cache.layout import REVISION
 from diode_store.cache.small import copy_small_tables
-from diode_store.cache.source import digests, highest_id
+from diode_store.cache.source import block_range, digests, highest_id
 from diode_store.cache.tables import STORED, create_all
 from diode_store.cache.worker import read_chunks
 from diode_store.errors import CacheError, first_line
@@ -29,8 +28,10 @@ from diode_store.system.files import PRIVATE_FILE
 from diode_store.views.view_files import definitions_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from diode_store.cache.cache import Cache
     from diode_store.cache.source import WarehouseRows
@@ -50,8 +51,22 @@ _UNBOUND = f"""
 _TOTALS = "SELECT count(*), coalesce(sum(timing_count), 0)::BIGINT FROM {}"
 
 
+_KEY = np.dtype([("id", "<i8"), ("uid", "S16")])
+"""A measurement as one value that NumPy compares."""
+
+
 class BrokenCacheError(CacheError):
     """DuckDB failed on the files of the state before."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Work for a sync."""
+
+    missing: NDArray[np.int64]
+    """Ids of the measurements to copy, in order."""
+    gone: NDArray[np.int64]
+    """Ids of the measurements that the warehouse no longer has."""
 
 
 @dataclass(frozen=True)
@@ -265,3 +280,29 @@ def _has_outgrown(after: State, before: State) -> bool:
     least = max(MOST_RECENT, RECENT_SHARE * before.base_timings)
     dropped = after.dropped * before.base_timings / max(1, before.base_measurements)
     return after.recent_timings > least or dropped > least
+
+
+def compare(
+    source: WarehouseRows, connection: duckdb.DuckDBPyConnection, then: dict[str, str], now: dict[str, str]
+) -> Difference:
+    """Compare the measurements of the warehouse with those of the cache.
+
+    Args:
+        source: the warehouse.
+        connection: a connection to the cache's state.
+        then: digests of the warehouse's blocks when the cache was made.
+        now: digests of its blocks.
+    """
+    missing, gone = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for block in sorted((b for b in now.keys() | then.keys() if now.get(b) != then.get(b)), key=int):
+        # A block at a time: Python's rows take ten times the memory of an array.
+        query = "SELECT id, uid FROM {} WHERE id BETWEEN {} AND {} ORDER BY id"
+        wanted = _keys(source.rows(query.format("measurements", *block_range(block))))
+        held = _keys(connection.execute(query.format(f"{NOW}.stored_measurements", *block_range(block))).fetchall())
+        missing.append(np.setdiff1d(wanted, held)["id"])
+        gone.append(np.setdiff1d(held, wanted)["id"])
+    return Difference(np.concatenate(missing), np.concatenate(gone))
+
+
+def _keys(rows: Iterable[tuple[int, bytes]]) -> NDArray[np.void]:
+    return np.array([(number, bytes(uid)) for number, uid in rows], _KEY)
