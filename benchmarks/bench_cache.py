@@ -220,7 +220,7 @@ def median(all_took: list[Took]) -> str:
 
 def size(cache: Cache) -> int:
     """Return the bytes of a cache."""
-    return sum(cache.sizes().values())
+    return sum(path.stat().st_size for path in cache.path.iterdir())
 
 
 if __name__ == "__main__":

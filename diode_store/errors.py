@@ -111,7 +111,16 @@ class CacheError(DiodeError):
 
 
 class DamagedCacheError(CacheError):
-    """The cache is damaged or of another format; the next sync rebuilds it."""
+    """The cache is damaged or of another format; the next sync rebuilds it. Its only argument is the reason."""
+
+    @property
+    def reason(self) -> str:
+        """Fault, without the remedy."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        """Return the reason and the remedy."""
+        return f"{self.reason}; run `diode cache rebuild`"
 
 
 CORRUPT = "Corrupt database file"

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diode_store.cache.arrow_rows import arrow_schema
+from diode_store.cache.arrow_rows import tables_of
 from diode_store.cache.bench import NOW, as_table
 from diode_store.cache.cache import RECENT
 from diode_store.cache.facts import TIMINGS_AT_ONCE
 from diode_store.cache.layout import FACTS
-from diode_store.cache.tables import create_all
+from diode_store.cache.tables import CASE_KEY, create_all
 from diode_store.cache.world import World
 from diode_store.values.batching import ROWS_PER_GROUP
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 FRESH = "fresh"
 """Name by which DuckDB attaches the base that is being written."""
-_KEYS = "hardware_id, environment_id, problem_id, regime"
 _ORDER = {"measurements": "case_no, id", "timings": "case_no, measurement_id, config_id"}
 _SUMMARIZED_AT_ONCE = 1_000_000
 """Timings of the cases that are summarized at once, which decides the memory that this takes."""
@@ -57,7 +56,7 @@ class Plan:
 def make_plan(source: WarehouseRows, timings_per_measurement: float) -> Plan:
     """Number the cases of a warehouse in the order of their keys."""
     regimes: dict[str | None, int] = {}
-    rows = source.rows(f"SELECT id, {_KEYS} FROM measurements")
+    rows = source.rows(f"SELECT id, {CASE_KEY} FROM measurements")
     found = np.array([(*row[:4], regimes.setdefault(row[4], len(regimes))) for row in rows], np.int64).reshape(-1, 5)
     names = sorted(regimes, key=lambda name: (name is None, name or ""))
     found[:, 4] = np.array([names.index(name) for name in regimes], np.int64)[found[:, 4]] if len(found) else 0
@@ -87,7 +86,7 @@ class Base:
         types = ("INTEGER", "BIGINT", "BIGINT", "BIGINT", "VARCHAR")
         values = ", ".join(
             f"unnest(${place}::{kind}[]) AS {name}"
-            for place, (kind, name) in enumerate(zip(types, ("case_no", *_KEYS.split(", ")), strict=True), 1)
+            for place, (kind, name) in enumerate(zip(types, ("case_no", *CASE_KEY.split(", ")), strict=True), 1)
         )
         self._connection.execute(f"CREATE TEMP TABLE all_cases AS SELECT {values}", columns)
         waiting: dict[str, list[pa.Table]] = {table: [] for table in FACTS}
@@ -119,11 +118,11 @@ class Base:
         run(f"""
             CREATE TEMP TABLE all_cases AS
             SELECT
-                row_number() OVER (ORDER BY {_KEYS})::INTEGER AS case_no,
-                {_KEYS},
+                row_number() OVER (ORDER BY {CASE_KEY})::INTEGER AS case_no,
+                {CASE_KEY},
                 case_no AS old_no,
-                (sum(timings) OVER (ORDER BY {_KEYS}) // {_SUMMARIZED_AT_ONCE})::INTEGER AS part
-            FROM (SELECT case_no, {_KEYS}, sum(timing_count) AS timings FROM {NOW}.stored_measurements GROUP BY ALL)
+                (sum(timings) OVER (ORDER BY {CASE_KEY}) // {_SUMMARIZED_AT_ONCE})::INTEGER AS part
+            FROM (SELECT case_no, {CASE_KEY}, sum(timing_count) AS timings FROM {NOW}.stored_measurements GROUP BY ALL)
         """)
         for (part,) in run("SELECT DISTINCT part FROM all_cases ORDER BY part").fetchall():
             run("CREATE OR REPLACE TEMP TABLE part AS SELECT old_no, case_no FROM all_cases WHERE part = $1", [part])
@@ -178,10 +177,7 @@ def _numbered(
         ids: the measurements that were asked for; some may be gone.
         numbers: the case of each.
     """
-    found: dict[str, list[pa.RecordBatch]] = {table: [] for table in FACTS}
-    for table, batch in facts:
-        found[table].append(batch)
-    measurements, timings = (pa.Table.from_batches(found[table], arrow_schema(FACTS[table])) for table in FACTS)
+    measurements, timings = tables_of(facts).values()
     order = np.argsort(ids)
     places = np.searchsorted(ids[order], timings["measurement_id"].to_numpy())
     if measurements.num_rows < len(ids):  # gone meanwhile, or left out for a wrong value

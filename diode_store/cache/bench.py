@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from diode_store.cache.arrow_rows import arrow_schema
 from diode_store.cache.cache import RECENT
-from diode_store.cache.tables import sources
+from diode_store.cache.tables import SETTINGS, attach, quoted, sources
 from diode_store.system.private_folder import SPILL, private_folder
 
 if TYPE_CHECKING:
@@ -25,12 +25,6 @@ MEMORY = "224MB"
 """Memory of a sync's DuckDB; larger steps spill to files."""
 NOW = "now"
 """Schema of the views that join the attached files to one state."""
-_SETTINGS: dict[str, Any] = {
-    # DuckDB must not take a variable of the calling Python program for a table.
-    "python_enable_replacements": False,
-    "autoload_known_extensions": False,
-    "memory_limit": MEMORY,
-}
 _ROWS_AT_ONCE = 50_000
 _SMALL_BLOCK, _LARGE_BLOCK = 16_384, 262_144
 """Bytes of a block. Each column of each table has blocks of its own, and the recent file is copied by every sync."""
@@ -46,7 +40,7 @@ def opened(old: dict[str, Path], new: dict[str, Path]) -> Iterator[duckdb.DuckDB
     """
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(private_folder(SPILL))
-        settings = {**_SETTINGS, "temp_directory": str(folder.path)}
+        settings = {**SETTINGS, "memory_limit": MEMORY, "temp_directory": str(folder.path)}
         connection = stack.enter_context(contextlib.closing(duckdb.connect(config=settings)))
         # A commit writes the file itself: what is not published yet needs no log.
         connection.execute("SET checkpoint_threshold = '0KB'")
@@ -57,19 +51,14 @@ def opened(old: dict[str, Path], new: dict[str, Path]) -> Iterator[duckdb.DuckDB
                 shutil.copyfile(new[kind], path)
             size = _SMALL_BLOCK if kind == RECENT else _LARGE_BLOCK
             how = "" if path.exists() else f" (BLOCK_SIZE {size})"
-            connection.execute(f"ATTACH {_quoted(path)} AS {kind}{how}")
-        for kind, path in old.items():
-            connection.execute(f"ATTACH {_quoted(path)} AS {kind} (READ_ONLY)")
+            connection.execute(f"ATTACH {quoted(str(path))} AS {kind}{how}")
+        attach(connection, {kind: str(path) for kind, path in old.items()})
         yield connection
         for kind, path in work.items():
             connection.execute(f"CHECKPOINT {kind}")
             connection.execute(f"DETACH {kind}")
             if path != new[kind]:
                 shutil.copyfile(path, new[kind])
-
-
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
 
 
 def show_state(connection: duckdb.DuckDBPyConnection, reading: Reading, kinds: Iterable[str]) -> None:

@@ -49,7 +49,6 @@ RECENT, BASE = "recent", "base"
 _STATE = "state.json"
 _OURS = (".duckdb", ".wal", ".new", ".tmp", ".damaged")
 """Suffixes of the files that a sync makes."""
-_REBUILD = "run `diode cache rebuild`"
 _HEAD_BYTES = 12_288
 """Bytes of DuckDB's three headers, the only part of a file that the checksums of its blocks do not cover."""
 _MOST_BYTES = 2**31
@@ -145,18 +144,18 @@ class Cache:
         except OSError as error:
             raise CacheError(f"{place}: {error.strerror}; check who owns it") from error
         except (ValueError, RecursionError) as error:
-            raise DamagedCacheError(f"{place} is damaged; {_REBUILD}") from error
+            raise DamagedCacheError(f"{place} is damaged") from error
         found = content.get("format") if isinstance(content, dict) else None
         if found != FORMAT:
-            raise DamagedCacheError(f"{place} has format {found!r} and this torch-diode reads {FORMAT}; {_REBUILD}")
+            raise DamagedCacheError(f"{place} has format {found!r} and this torch-diode reads {FORMAT}")
         try:
             inside = content["state"]
             if content["digest"] != _digest(inside):
-                raise DamagedCacheError(f"{place} is damaged; {_REBUILD}")
+                raise DamagedCacheError(f"{place} is damaged")
             files = {kind: inside[kind] and File(**inside[kind]) for kind in (RECENT, BASE)}
             return State(**{**inside, **files})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DamagedCacheError(f"{place} is damaged; {_REBUILD}") from error
+            raise DamagedCacheError(f"{place} is damaged") from error
 
     def hold(self) -> tuple[Reading, Callable[[], None]]:
         """Open the files of the current state, none if there is none; return them and a function that closes them.
@@ -173,7 +172,7 @@ class Cache:
                     paths = {kind: _open(self.path, file, undo) for kind, file in state.files.items()}
                 except FileNotFoundError as error:
                     if self.state() == state:
-                        raise DamagedCacheError(f"{error.filename} is missing; {_REBUILD}") from None
+                        raise DamagedCacheError(f"{error.filename} is missing") from None
                     continue  # a sync has replaced it meanwhile
                 return Reading(state, paths), partial(undo.pop_all().close)
         raise CacheError(f"{self} changes faster than it can be opened; try again")
@@ -185,7 +184,7 @@ class Cache:
                 for file in state.files.values():
                     _open(self.path, file, undo)
             except DamagedCacheError as error:
-                return str(error).rpartition(";")[0]
+                return error.reason
             except FileNotFoundError as error:
                 return f"{error.filename} is missing"
             except OSError as error:
@@ -224,10 +223,6 @@ class Cache:
             if entry.name.endswith(_OURS) and entry.name not in named and not stat.S_ISDIR(found.st_mode):
                 with contextlib.suppress(OSError):
                     (self.path / entry.name).unlink()
-
-    def sizes(self) -> dict[str, int]:
-        """Return the size of every file in bytes."""
-        return {entry.name: found.st_size for entry, found in entries_of(self.path)}
 
     @contextlib.contextmanager
     def lock(self, timeout_s: float = _LOCK_TIMEOUT_S) -> Iterator[None]:
@@ -280,9 +275,9 @@ def _open(folder: Path, file: File, undo: contextlib.ExitStack) -> str:
     undo.callback(os.close, descriptor)
     size = os.fstat(descriptor).st_size
     if size != file.bytes:
-        raise DamagedCacheError(f"{place} has {size:,} bytes and not {file.bytes:,}; {_REBUILD}")
+        raise DamagedCacheError(f"{place} has {size:,} bytes and not {file.bytes:,}")
     if _head(descriptor) != file.head:
-        raise DamagedCacheError(f"{place} is damaged at its beginning; {_REBUILD}")
+        raise DamagedCacheError(f"{place} is damaged at its beginning")
     return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from diode_store.cache.bench import NOW, value
 from diode_store.cache.cache import BASE, RECENT
 from diode_store.cache.facts import TIMINGS_AT_ONCE
+from diode_store.cache.tables import CASE_KEY
 from diode_store.cache.world import World, make_stored
 
 if TYPE_CHECKING:
@@ -17,15 +18,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-_KEYS = "hardware_id, environment_id, problem_id, regime"
 _NEW_CASES = f"""
     CREATE OR REPLACE TEMP TABLE new_cases AS
     SELECT
-        (row_number() OVER (ORDER BY {_KEYS}) + (SELECT coalesce(max(case_no), 0) FROM known_cases))::INTEGER
+        (row_number() OVER (ORDER BY {CASE_KEY}) + (SELECT coalesce(max(case_no), 0) FROM known_cases))::INTEGER
             AS case_no,
-        {_KEYS}
+        {CASE_KEY}
     FROM (
-        SELECT DISTINCT {_KEYS}
+        SELECT DISTINCT {CASE_KEY}
         FROM taken_measurements AS t
         ANTI JOIN known_cases AS n
             ON n.hardware_id = t.hardware_id AND n.environment_id = t.environment_id AND n.problem_id = t.problem_id

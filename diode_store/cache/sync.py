@@ -124,7 +124,7 @@ def _locked(
         before = cache.state() or before
         rebuilt = rebuilt or _why_unusable(before, uuid, cache)
     except DamagedCacheError as error:
-        rebuilt = str(error).rpartition(";")[0]
+        rebuilt = error.reason
     cache.sweep(before if before.files else None)
     try:
         change = Change(warehouse, cache, before, on_progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from diode_store.cache.cache import BASE, RECENT
 from diode_store.cache.layout import FACTS, SNAPSHOTS
@@ -14,9 +14,17 @@ if TYPE_CHECKING:
 
     from diode_store.cache.cache import Reading
 
+SETTINGS: dict[str, Any] = {
+    # DuckDB must not take a variable of the calling Python program for a table.
+    "python_enable_replacements": False,
+    "autoload_known_extensions": False,
+}
+"""DuckDB's settings for every connection."""
 _NUMBER = {"case_no": "INTEGER"}
 _COUNTS = {"timing_count": "INTEGER", "failure_count": "INTEGER", "estimate_count": "INTEGER"}
 _CASE = {"hardware_id": "BIGINT", "environment_id": "BIGINT", "problem_id": "BIGINT", "regime": "VARCHAR"}
+CASE_KEY = ", ".join(_CASE)
+"""Columns that make a case, as SQL."""
 _BOUNDS = ("flops", "bytes_moved", "peak_tflops", "peak_gb_per_s", "roofline_us", "certain_us", "least_us")
 STORED: dict[str, dict[str, str]] = {
     "measurements": {**FACTS["measurements"], **_NUMBER, **_COUNTS},
@@ -83,9 +91,14 @@ def create_all(connection: duckdb.DuckDBPyConnection, kind: str) -> None:
 
 
 def attach(connection: duckdb.DuckDBPyConnection, paths: dict[str, str]) -> None:
-    """Attach the files of a state for reading, by paths without quotes."""
+    """Attach the files of a state for reading."""
     for kind, path in paths.items():
-        connection.execute(f"ATTACH '{path}' AS {kind} (READ_ONLY)")
+        connection.execute(f"ATTACH {quoted(path)} AS {kind} (READ_ONLY)")
+
+
+def quoted(path: str) -> str:
+    """Return a path as a text of SQL."""
+    return "'" + path.replace("'", "''") + "'"
 
 
 def sources(reading: Reading, kinds: Iterable[str]) -> dict[str, str]:

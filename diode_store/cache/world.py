@@ -112,19 +112,14 @@ class World:
             facts: batches of measurements and timings, with their table.
             new_cases: numbers the cases of the measurements, which have the name ``taken_measurements`` meanwhile.
         """
-        import pyarrow as pa
-
-        from diode_store.cache.arrow_rows import arrow_schema
+        from diode_store.cache.arrow_rows import tables_of
         from diode_store.cache.bench import as_table, value
 
-        found: dict[str, list[pa.RecordBatch]] = {table: [] for table in FACTS}
-        for table, batch in facts:
-            found[table].append(batch)
+        found = tables_of(facts)
         self.clear()
         with ExitStack() as stack:
-            for table, columns in FACTS.items():
-                whole = pa.Table.from_batches(found[table], arrow_schema(columns))
-                stack.enter_context(as_table(self._connection, f"taken_{table}", whole))
+            for table, rows in found.items():
+                stack.enter_context(as_table(self._connection, f"taken_{table}", rows))
             new_cases()
             self._connection.execute(_TAKE)
             self._connection.execute(_TAKE_TIMINGS)

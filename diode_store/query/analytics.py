@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import weakref
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import duckdb
 
 from diode_store.cache.cache import Cache, Reading, cache_of
 from diode_store.cache.sync import SyncReport
 from diode_store.cache.sync import sync as sync_cache
-from diode_store.cache.tables import attach, sources
+from diode_store.cache.tables import SETTINGS, attach, sources
 from diode_store.cache.world import make_hardware
 from diode_store.errors import DamagedCacheError, first_line
 from diode_store.system.private_folder import SPILL, private_folder
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 
 _MEMORY = "50%"
 """Memory limit of queries, as a share of the machine's; larger results spill to files."""
-_DUCKDB_SETTINGS: dict[str, Any] = {
-    # DuckDB must not take a variable of the calling Python program for a table.
-    "python_enable_replacements": False,
-    "autoload_known_extensions": False,
-}
 
 
 def connect(
@@ -113,14 +108,14 @@ def open_state(
     limits = {"temp_directory": str(folder), "memory_limit": memory}
     if threads is not None:
         limits["threads"] = str(threads)
-    connection = duckdb.connect(config={**_DUCKDB_SETTINGS, **limits})
+    connection = duckdb.connect(config={**SETTINGS, **limits})
     with ExitStack() as undo:
         undo.callback(connection.close)
         try:
             _make_tables(connection, reading)
             add_views(connection, views)
         except duckdb.Error as error:
-            raise DamagedCacheError(f"the cache is damaged: {first_line(error)}; run `diode cache rebuild`") from error
+            raise DamagedCacheError(f"the cache is damaged: {first_line(error)}") from error
         undo.pop_all()
     return connection
 

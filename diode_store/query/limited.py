@@ -185,7 +185,7 @@ class Session:
         try:
             yield from worker.answers(request)
         except DamagedCacheError as error:
-            self.cache.mark_damaged(self.reading.state, str(error).rpartition(";")[0])
+            self.cache.mark_damaged(self.reading.state, error.reason)
             raise
         except QueryError:
             if self.is_closed:  # closing ends the process

@@ -200,7 +200,7 @@ def errors_of_duckdb() -> Iterator[None]:
         yield
     except (duckdb.Error, OSError) as error:
         if CORRUPT in str(error):
-            raise DamagedCacheError(f"the cache is damaged: {one_line(error)}; run `diode cache rebuild`") from error
+            raise DamagedCacheError(f"the cache is damaged: {one_line(error)}") from error
         raise QueryError(one_line(error)) from error
 
 
