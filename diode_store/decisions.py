@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.errors import RecordError
-from diode_store.keys import KEY_BYTES
+from diode_store.values.keys import KEY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

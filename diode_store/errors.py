@@ -131,6 +131,10 @@ class CacheValueError(CacheError):
     """The warehouse holds a value of the wrong type; correct that row."""
 
 
+class PublishedTableError(DiodeError):
+    """The published table cannot be used."""
+
+
 class ModelError(DiodeError):
     """The model cannot be used."""
 

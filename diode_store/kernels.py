@@ -7,8 +7,8 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from diode_store.keys import content_key
 from diode_store.values import checks
+from diode_store.values.keys import content_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.errors import RecordError
 from diode_store.kernels import CONFIG_COLUMNS, KernelConfig, Scalar, is_vendor_template, plain_scalar, same_scalars
-from diode_store.keys import KEY_BYTES, content_key
 from diode_store.ops import DEFAULT_SCALARS, MATRIX_DIMENSIONS, OPS, find_op
+from diode_store.values.keys import KEY_BYTES, content_key
 
 __all__ = [
     "CONFIG_COLUMNS",

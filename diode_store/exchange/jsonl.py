@@ -40,7 +40,6 @@ from diode_store.exchange.jsonl_checks import (
     typed,
     unstorable,
 )
-from diode_store.keys import KEY_BYTES, content_key
 from diode_store.records import (
     CONFIG_COLUMNS,
     Hardware,
@@ -51,6 +50,7 @@ from diode_store.records import (
     TimingMethod,
 )
 from diode_store.values.checks import shown
+from diode_store.values.keys import KEY_BYTES, content_key
 from diode_store.wire import codec
 from diode_store.wire.record_tables import tables_of_rows
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store.candidates.names import DTYPES
 from diode_store.errors import RecordError
-from diode_store.keys import KEY_BYTES
 from diode_store.ops import OPS, find_op
 from diode_store.values.checks import shown
+from diode_store.values.keys import KEY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -15,8 +15,8 @@ import msgpack
 
 from diode_store.errors import OtherKindError, RecordError, SegmentError
 from diode_store.exchange.context import BadLine, with_remedy
-from diode_store.keys import content_key
 from diode_store.records import Measurement
+from diode_store.values.keys import content_key
 from diode_store.values.units import MIB
 from diode_store.wire import codec
 from diode_store.wire.segment_layout import MAGIC, Header, end_to_bytes, frame_to_bytes, pack_payload

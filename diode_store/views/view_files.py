@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 VIEWS = (
     "observations",
+    "published",
     "fastest_configs",
     "fastest_by_template",
     "config_rank",

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from diode_store.errors import CodecError, RecordError
-from diode_store.keys import KEY_BYTES
 from diode_store.records import Environment, Hardware, Problem, TensorSpec
 from diode_store.values import checks
+from diode_store.values.keys import KEY_BYTES
 from diode_store.wire.unpacking import Interned
 
 NIL = b"\xc0"

@@ -63,7 +63,7 @@ def test_every_room_is_named(package: str) -> None:
         ("diode_store/views/sql/fastest_configs.sql", r"VIEW fastest_configs"),
         ("collectors/diode_collectors/feedback/records.py", r"milliseconds \* US_PER_MS"),
         ("trainer/diode_trainer/features.py", r"^FEATURE_VERSION ="),
-        ("diode_store/keys.py", r"^def content_key\("),
+        ("diode_store/values/keys.py", r"^def content_key\("),
         ("integration/diode_integration/decide/abstention.py", r"^def who_ranks\("),
         ("integration/diode_integration/decide/abstention.py", r"^def why_vendor\("),
         ("diode_store/ops.py", r"^OPS\b"),

@@ -8,7 +8,6 @@ import pytest
 
 import samples
 from diode_store.errors import RecordError
-from diode_store.keys import content_key
 from diode_store.records import (
     CONFIG_COLUMNS,
     Environment,
@@ -21,6 +20,7 @@ from diode_store.records import (
     TensorSpec,
     Timing,
 )
+from diode_store.values.keys import content_key
 from diode_store.wire.codec import decode, encode
 
 A = TensorSpec("bfloat16", (64, 128), (128, 1))

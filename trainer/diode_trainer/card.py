@@ -8,8 +8,8 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.errors import ModelError, first_line
-from diode_store.keys import content_key
 from diode_store.system.files import read_bounded
+from diode_store.values.keys import content_key
 from diode_trainer.covered import NEAR_MARGIN, CoveredHardware, DeviceCheck, Standing, standing_of
 
 if TYPE_CHECKING:

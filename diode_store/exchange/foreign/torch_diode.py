@@ -18,11 +18,11 @@ from diode_store.exchange.context import ASSUMED, ESTIMATE_FACTOR, BadProblem, w
 from diode_store.exchange.foreign.torch_diode_types import Dataset, MMShape, TritonGEMMConfig
 from diode_store.exchange.not_held import NotHeld
 from diode_store.kernels import INT_COLUMNS
-from diode_store.keys import content_key
 from diode_store.ops import OPS, find_op
 from diode_store.records import Measurement, Outcome, Problem, Source, TensorSpec, Timing, TimingMethod
 from diode_store.timing.plausible import plausible_timings
 from diode_store.values.checks import shown
+from diode_store.values.keys import content_key
 from diode_store.values.units import US_PER_MS
 from diode_store.wire import codec
 

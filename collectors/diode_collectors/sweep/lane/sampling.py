@@ -21,8 +21,8 @@ from diode_store.candidates.operands import has_whole_rows
 from diode_store.candidates.pipelining import kernel_of
 from diode_store.devices.known import AMD, NVIDIA
 from diode_store.errors import RecordError
-from diode_store.keys import content_key
 from diode_store.records import is_vendor_template
+from diode_store.values.keys import content_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

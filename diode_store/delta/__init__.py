@@ -1,0 +1,1 @@
+"""The Delta table that a fleet of warehouses publishes to."""

@@ -1,0 +1,232 @@
+"""Open, create and tidy the Delta table that warehouses publish to, with delta-rs (``torch-diode[delta]``).
+
+Delta decides who wins when several machines write at once: each commit is one new file in the table's log, and a second
+file of the same number is refused. A commit carries a transaction number of its warehouse, so that nothing is published
+twice; see ``diode_store.query.publish``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from diode_store.delta.contract import COLUMNS, PARTITIONS, STATISTICS, VERSION, table_name, version_of
+from diode_store.errors import PublishedTableError, first_line
+from diode_store.system.files import expanded
+from diode_store.system.urls import redact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "file")
+"""Schemes of the URLs that a table may have; a text without a scheme is a folder."""
+KEEP = timedelta(days=7)
+"""Time for which replaced files stay, because a reader may still use them; Delta's own default."""
+TARGET_BYTES = 256 * 2**20
+"""Size of the files that ``compact`` writes."""
+
+_SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*)://")
+_COLORS = re.compile("\x1b\\[[0-9;]*m")
+_NO_ACCESS = re.compile(
+    "credential|token request|account must|access.?denied|forbidden|unauthori[sz]ed|signature", re.IGNORECASE
+)
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+# An address that does not answer is told after a minute, and not after delta-rs's three.
+_OPTIONS = {"connect_timeout": "10s", "retry_timeout": "60s"}
+
+
+def is_published(text: str) -> bool:
+    """Return whether ``text`` names a Delta table and no database: a URL of an object store, or a table's folder."""
+    scheme = _SCHEME.match(text)
+    if scheme:
+        return scheme[1].lower() in SCHEMES
+    return bool(text) and os.path.isdir(os.path.join(text, "_delta_log"))  # noqa: PTH112, PTH118 - raises nothing
+
+
+def table_url(text: str) -> str:
+    """Return the address of a table as delta-rs takes it.
+
+    Raises:
+        PublishedTableError: the URL has another scheme, or the folder's name cannot be used.
+    """
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return str(expanded(text, PublishedTableError).absolute())
+    if scheme[1].lower() not in SCHEMES:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        raise PublishedTableError(f"{redact(text)}: {scheme[1]}:// is not supported; use {known}, or a folder")
+    return text.rstrip("/")
+
+
+def find_table(url: str) -> DeltaTable | None:
+    """Open a published table; None if there is no table.
+
+    Args:
+        url: from ``table_url``.
+
+    Raises:
+        PublishedTableError: the table cannot be read, or is not of this version.
+    """
+    deltalake = _deltalake()
+    with errors_of_delta(url):
+        if not deltalake.DeltaTable.is_deltatable(url, _options(url)):
+            return None
+        table: DeltaTable = deltalake.DeltaTable(url, storage_options=_options(url))
+        _check(url, table)
+    return table
+
+
+def open_table(url: str) -> DeltaTable:
+    """Open a published table.
+
+    Args:
+        url: from ``table_url``.
+
+    Raises:
+        PublishedTableError: as for ``find_table``, or there is no table.
+    """
+    table = find_table(url)
+    if table is None:
+        raise PublishedTableError(f"{redact(url)} holds no Delta table; `diode publish {redact(url)}` makes one")
+    return table
+
+
+def open_or_create(url: str) -> DeltaTable:
+    """Open a published table, which is made if there is none.
+
+    Args:
+        url: from ``table_url``.
+
+    Raises:
+        PublishedTableError: as for ``find_table``, or the table cannot be made.
+    """
+    table = find_table(url)
+    if table is None:
+        _refuse_other_files(url)
+        with errors_of_delta(url):
+            # Another machine may make it at the same time.
+            _deltalake().DeltaTable.create(
+                url,
+                schema=arrow_schema(),
+                partition_by=list(PARTITIONS),
+                mode="ignore",
+                name=table_name(),
+                description="Kernel timings; see torch-diode's page on published tables",
+                configuration={"delta.dataSkippingStatsColumns": ",".join(STATISTICS)},
+                storage_options=_options(url),
+            )
+    return table or open_table(url)
+
+
+def arrow_schema() -> pa.Schema:
+    """Return the columns of a published table as Arrow types."""
+    import pyarrow as pa
+
+    types = {
+        "string": pa.string(),
+        "long": pa.int64(),
+        "double": pa.float64(),
+        "boolean": pa.bool_(),
+        "timestamp": pa.timestamp("us", "UTC"),
+    }
+    return pa.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
+
+
+def compact(table: DeltaTable) -> int:
+    """Join small files within each device and month; return the number of files that were replaced."""
+    with errors_of_delta(table.table_uri):
+        replaced = table.optimize.compact(target_size=TARGET_BYTES)
+        table.create_checkpoint()
+        table.cleanup_metadata()
+    return int(replaced["numFilesRemoved"])
+
+
+def vacuum(table: DeltaTable, *, dry_run: bool) -> list[str]:
+    """Delete files that no version of the last ``KEEP`` has; return their names."""
+    with errors_of_delta(table.table_uri):
+        return list(table.vacuum(retention_hours=int(KEEP / timedelta(hours=1)), dry_run=dry_run))
+
+
+def literal(text: str) -> str:
+    """Return a text as delta-rs reads it in a predicate."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+@contextlib.contextmanager
+def errors_of_delta(url: str) -> Iterator[None]:
+    """Turn an error of delta-rs into ours; a commit that another writer overtook stays a ``CommitFailedError``.
+
+    Raises:
+        PublishedTableError: delta-rs failed.
+    """
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    try:
+        yield
+    except CommitFailedError:
+        raise
+    except (DeltaError, OSError, ValueError) as error:
+        raise PublishedTableError(f"{redact(url)}: {_reason(url, error)}") from error
+
+
+def _deltalake() -> Any:
+    # delta-rs writes warnings of its libraries to stderr; what matters comes back as an error.
+    os.environ.setdefault("RUST_LOG", "off")
+    try:
+        import deltalake
+    except ModuleNotFoundError as error:
+        raise PublishedTableError("published tables need delta-rs; run `pip install torch-diode[delta]`") from error
+    return deltalake
+
+
+def _options(url: str) -> dict[str, str]:
+    return dict(_OPTIONS) if _SCHEME.match(url) else {}
+
+
+def _check(url: str, table: DeltaTable) -> None:
+    """Refuse a table of something else or of another version."""
+    version = version_of(table.metadata().name)
+    if version is None:
+        raise PublishedTableError(f"{redact(url)} is a Delta table of something else; name another place")
+    if version != VERSION:
+        remedy = "upgrade torch-diode" if version > VERSION else "publish to another place"
+        raise PublishedTableError(
+            f"{redact(url)} has version {version} of the published columns and this torch-diode "
+            f"uses {VERSION}; {remedy}"
+        )
+    found = {field.name: str(field.type.type) for field in table.schema().fields if hasattr(field.type, "type")}
+    wrong = [name for name in COLUMNS | found if COLUMNS.get(name) != found.get(name)]
+    if wrong:
+        raise PublishedTableError(
+            f"{redact(url)}: another program changed the column {wrong[0]}; restore the table, or name another place"
+        )
+
+
+def _refuse_other_files(url: str) -> None:
+    folder = Path(url.removeprefix("file://"))
+    if not _SCHEME.match(url.removeprefix("file://")) and folder.is_dir() and any(folder.iterdir()):
+        raise PublishedTableError(f"{folder} holds other files; name an empty or new folder")
+
+
+def _reason(url: str, error: Exception) -> str:
+    """Return one line of delta-rs's error, which may have several lines with the cause in the last ones."""
+    text = _COLORS.sub("", str(error))
+    lines = [line.strip().removeprefix("↳ ") for line in text.splitlines() if line.strip()]
+    whole = ": ".join(lines) or first_line(error)
+    if _NO_ACCESS.search(whole):
+        scheme = (_SCHEME.match(url) or ["", "file"])[1].lower()
+        names = _CREDENTIALS.get({"s3a": "s3", "abfs": "az", "abfss": "az"}.get(scheme, scheme))
+        if names:
+            return f"access was refused or credentials are missing; set {names} ({lines[-1][:200]})"
+    return whole[:500]
