@@ -29,7 +29,6 @@ from diode_store.system.files import PRIVATE_FILE, read_bounded, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     import duckdb
     from deltalake import CommitProperties, DeltaTable
@@ -46,7 +45,9 @@ _LONGEST_WAIT_S = 2.0
 _ROWS_A_BATCH = 20_000
 _UIDS_A_COMMIT = 10_000
 _REMEMBERED = "published.json"
-_SELECT = "SELECT {warehouse} AS warehouse, * EXCLUDE (measurement_id) FROM published WHERE measurement_id IN {ids}"
+_CHOSEN = """
+    SELECT $1 AS warehouse, * EXCLUDE (measurement_id) FROM published WHERE measurement_id IN (FROM chosen)
+"""
 # Only measurements whose rows the view can show; others would be missing forever.
 _HERE = """
     CREATE TEMP TABLE here AS
@@ -77,10 +78,13 @@ _THERE = """
     WHERE warehouse = $1
     GROUP BY measurement_uid
 """
-_NEW = f"""
+_NEW = """
     CREATE OR REPLACE TEMP TABLE new AS
-    SELECT id, timing_count, ((sum(timing_count) OVER (ORDER BY case_no, id) - 1) // {TIMINGS_A_COMMIT})::BIGINT AS part
+    SELECT id, timing_count, ((sum(timing_count) OVER (ORDER BY case_no, id) - 1) // $1)::BIGINT AS part
     FROM here ANTI JOIN there USING (measurement_uid)
+"""
+_PARTS = """
+    SELECT part, count(*), sum(timing_count)::BIGINT FROM new GROUP BY part ORDER BY part
 """
 # A measurement whose month or device is another one now is deleted there and new here.
 _OTHER = """
@@ -99,8 +103,8 @@ class PublishReport:
 
     table: str
     """Address of the table."""
-    warehouse: str
-    """Uuid of the warehouse."""
+    warehouse: str = ""
+    """Uuid of the warehouse; empty if it holds no measurements."""
     added: int = 0
     """Measurements that were missing in the table."""
     added_timings: int = 0
@@ -143,91 +147,105 @@ def publish(
     started = time.monotonic()
     address = table_url(url)
     cache = cache_of(store_url)
-    on_sync(sync(store_url, cache))
-    state = cache.state()
-    if state is None or not state.files:
-        return PublishReport(address, "", seconds=time.monotonic() - started)
     table = find_table(address) if dry_run else open_or_create(address)
-    report = PublishReport(address, state.warehouse)
-    if table is None or not _is_remembered(cache, address, _mark(table, state.warehouse, state.generation)):
-        with closing(open_cache(cache, memory=_MEMORY, views=("published",))) as connection:
-            report = _Publisher(connection, table, report, on_progress).publish(dry_run=dry_run)
-        if table is not None and not dry_run:
-            _remember(cache, address, _mark(table, state.warehouse, state.generation))
-    version = None if table is None else table.version()
-    return replace(report, version=version, seconds=time.monotonic() - started)
+    report = PublishReport(address)
+    for attempt in range(_ATTEMPTS):
+        # The table is read before the warehouse: else what another machine published meanwhile would look deleted.
+        _refresh(address, table)
+        on_sync(sync(store_url, cache))
+        try:
+            report = _Publication(cache, table, report, on_progress).attempt(dry_run=dry_run)
+        except _OvertakenError as overtaken:
+            report = replace(overtaken.report, conflicts=report.conflicts + 1)
+            time.sleep(random.uniform(0.0, min(_LONGEST_WAIT_S, 0.1 * 2**attempt)))  # noqa: S311 - no secret
+        else:
+            version = None if table is None else table.version()
+            return replace(report, version=version, seconds=time.monotonic() - started)
+    raise PublishedTableError(f"{address}: other writers overtook {_ATTEMPTS} commits; publish again when fewer write")
 
 
-class _Publisher:
-    """One publication of the cache that a connection reads."""
+def _refresh(address: str, table: DeltaTable | None) -> None:
+    """Read the newest commits of a table."""
+    if table is not None:
+        with errors_of_delta(address):
+            table.update_incremental()
+
+
+class _OvertakenError(Exception):
+    """Another writer committed first."""
+
+    def __init__(self, report: PublishReport) -> None:
+        self.report = report
+        """What was committed before."""
+
+
+class _Publication:
+    """One attempt to publish the state of a cache."""
 
     def __init__(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        table: DeltaTable | None,
-        report: PublishReport,
-        on_progress: Callable[[float], None],
+        self, cache: Cache, table: DeltaTable | None, report: PublishReport, on_progress: Callable[[float], None]
     ) -> None:
-        self._connection = connection
+        self._cache = cache
         self._table = table
         self._report = report
         self._on_progress = on_progress
-        connection.execute(_HERE)
+        self._connection: duckdb.DuckDBPyConnection
+        self._last = 0
+        """Number of the warehouse's last transaction that this attempt knows."""
 
-    def publish(self, *, dry_run: bool) -> PublishReport:
-        """Publish until the table has what the cache has.
+    def attempt(self, *, dry_run: bool) -> PublishReport:
+        """Publish, or only plan it.
 
         Raises:
-            PublishedTableError: other writers overtook every attempt, or the table cannot be written.
+            _OvertakenError: another writer was first; compare again.
+            PublishedTableError: the table cannot be read or written.
         """
         from deltalake.exceptions import CommitFailedError
 
-        for attempt in range(_ATTEMPTS):
+        state = self._cache.state()
+        if state is None or not state.files:
+            return self._report
+        self._report = replace(self._report, warehouse=state.warehouse)
+        self._last = self._transaction()
+        if self._is_remembered(state.generation):
+            return self._report
+        with closing(open_cache(self._cache, memory=_MEMORY, views=("published",))) as connection:
+            self._connection = connection
             self._compare()
             if dry_run or self._table is None:
                 return self._planned()
             try:
                 self._write(self._table)
             except CommitFailedError:
-                self._report = replace(self._report, conflicts=self._report.conflicts + 1)
-                time.sleep(random.uniform(0.0, min(_LONGEST_WAIT_S, 0.1 * 2**attempt)))  # noqa: S311 - no secret
-            else:
-                return self._report
-        raise PublishedTableError(
-            f"{self._report.table}: other writers overtook {_ATTEMPTS} commits; publish again when fewer write"
-        )
+                raise _OvertakenError(self._report) from None
+        self._remember(state.generation)
+        return self._report
 
     def _compare(self) -> None:
         """Find what the table lacks and what it has too much."""
-        if self._table is None:
-            empty = arrow_schema().empty_table()
-            self._connection.register("published_table", empty)
-        else:
-            with errors_of_delta(self._report.table):
-                self._table.update_incremental()
-                self._connection.register("published_table", self._table.to_pyarrow_dataset())
+        there = arrow_schema().empty_table() if self._table is None else self._table.to_pyarrow_dataset()
+        run = self._connection.execute
+        run(_HERE)
+        self._connection.register("published_table", there)
         with errors_of_delta(self._report.table):
-            self._connection.execute(_THERE, [self._report.warehouse])
+            run(_THERE, [self._report.warehouse])
         self._connection.unregister("published_table")
-        self._connection.execute(_NEW)
-        self._connection.execute(_OTHER)
+        run(_NEW, [TIMINGS_A_COMMIT])
+        run(_OTHER)
 
     def _planned(self) -> PublishReport:
-        [(added, timings)] = self._rows("SELECT count(*), coalesce(sum(timing_count), 0)::BIGINT FROM new")
+        parts = self._rows(_PARTS)
+        added, timings = sum(part[1] for part in parts), sum(part[2] for part in parts)
         [(changed, removed)] = self._rows("SELECT count(id), count(*) - count(id) FROM other")
         return replace(self._report, added=added, added_timings=timings, changed=changed, removed=removed)
 
     def _write(self, table: DeltaTable) -> None:
         """Commit the difference; ``CommitFailedError`` if another writer was first."""
-        places = f"SELECT hardware, month, (row_number() OVER () - 1) // {_UIDS_A_COMMIT} AS part FROM other"
-        for hardware, month, _part in self._rows(f"SELECT DISTINCT * FROM ({places}) ORDER BY ALL"):
-            self._replace(table, hardware, month)
-        for (part,) in self._rows("SELECT DISTINCT part FROM new ORDER BY part"):
-            ids = f"(SELECT id FROM new WHERE part = {part})"
-            [(added, timings)] = self._rows(
-                f"SELECT count(*), coalesce(sum(timing_count), 0)::BIGINT FROM new WHERE part = {part}"
-            )
-            self._commit(table, ids, mode="append")
+        while place := self._rows("SELECT hardware, month FROM other LIMIT 1"):
+            self._replace(table, *place[0])
+        for part, added, timings in self._rows(_PARTS):
+            self._choose("SELECT id FROM new WHERE part = $1", part)
+            self._write_chosen(table, mode="append")
             self._count(added=added, added_timings=timings)
             self._on_progress(timings)
 
@@ -244,46 +262,82 @@ class _Publisher:
         )
         kept = [number for _, number in rows if number is not None]
         if kept:
-            self._commit(table, f"({', '.join(map(str, kept))})", mode="overwrite", predicate=predicate)
+            self._choose("SELECT unnest($1::BIGINT[]) AS id", kept)
+            self._write_chosen(table, mode="overwrite", predicate=predicate)
         else:
             with errors_of_delta(self._report.table):
-                table.delete(predicate, commit_properties=self._next(table), writer_properties=_writer())
+                table.delete(predicate, commit_properties=self._next(), writer_properties=_writer())
+                table.update_incremental()
         self._connection.execute(
             "DELETE FROM other WHERE measurement_uid IN (SELECT unnest($1::VARCHAR[]))", [[uid for uid, _ in rows]]
         )
         self._count(changed=len(kept), removed=len(rows) - len(kept))
 
-    def _commit(self, table: DeltaTable, ids: str, **how: Any) -> None:
-        """Write the timings of some measurements."""
+    def _choose(self, select: str, value: Any) -> None:
+        self._connection.execute(f"CREATE OR REPLACE TEMP TABLE chosen AS {select}", [value])
+
+    def _write_chosen(self, table: DeltaTable, **how: Any) -> None:
+        """Commit the timings of the chosen measurements."""
         from deltalake import write_deltalake
 
-        sql = _SELECT.format(warehouse=literal(self._report.warehouse), ids=ids)
-        reader = self._connection.sql(sql).to_arrow_reader(_ROWS_A_BATCH)
+        reader = self._connection.sql(_CHOSEN, params=[self._report.warehouse]).to_arrow_reader(_ROWS_A_BATCH)
         with errors_of_delta(self._report.table):
             write_deltalake(
                 table,
                 pa.RecordBatchReader.from_batches(arrow_schema(), _as_published(reader)),
                 partition_by=list(PARTITIONS),
                 writer_properties=_writer(),
-                commit_properties=self._next(table),
+                commit_properties=self._next(),
                 **how,
             )
             table.update_incremental()
 
-    def _next(self, table: DeltaTable) -> CommitProperties:
-        """Return the warehouse's next transaction number, which Delta refuses if another commit has it."""
+    def _next(self) -> CommitProperties:
+        """Return the warehouse's next transaction number, which Delta refuses if a later commit has it."""
         from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
 
-        last = table.transaction_version(self._report.warehouse) or 0
-        return CommitProperties(app_transactions=[Transaction(self._report.warehouse, last + 1)])
+        if self._transaction() != self._last:  # the table was read again after the last commit
+            raise CommitFailedError
+        return CommitProperties(app_transactions=[Transaction(self._report.warehouse, self._last + 1)])
+
+    def _transaction(self) -> int:
+        return 0 if self._table is None else self._table.transaction_version(self._report.warehouse) or 0
 
     def _count(self, **more: int) -> None:
-        """Add to the numbers of the report, after a commit."""
+        """Note a commit."""
         now = {name: getattr(self._report, name) + number for name, number in {**more, "commits": 1}.items()}
         self._report = replace(self._report, **now)
+        self._last += 1
+
+    def _is_remembered(self, generation: int) -> bool:
+        return self._table is not None and _marks(self._cache).get(self._key()) == self._mark(self._table, generation)
+
+    def _remember(self, generation: int) -> None:
+        """Note that the table has the cache's content, which saves the next publication the comparison."""
+        if self._table is None:
+            return
+        found = _marks(self._cache) | {self._key(): self._mark(self._table, generation)}
+        with suppress(OSError), whole_file(self._cache.path / _REMEMBERED) as beside:
+            beside.touch(PRIVATE_FILE)
+            beside.write_text(json.dumps(found), encoding="utf-8")
+
+    def _key(self) -> str:
+        return hashlib.blake2b(self._report.table.encode(), digest_size=8).hexdigest()
+
+    def _mark(self, table: DeltaTable, generation: int) -> list[Any]:
+        """Return what shows that neither the cache nor the warehouse's rows in the table changed."""
+        return [table.metadata().id, self._last, generation]
 
     def _rows(self, sql: str, parameters: Any = None) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, parameters).fetchall()
+
+
+def _marks(cache: Cache) -> dict[str, Any]:
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads(read_bounded(cache.path / _REMEMBERED))
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def _as_published(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -296,30 +350,3 @@ def _writer() -> Any:
     from deltalake import WriterProperties
 
     return WriterProperties(compression="ZSTD")
-
-
-def _mark(table: DeltaTable, warehouse: str, generation: int) -> list[Any]:
-    """Return what shows that neither the cache nor the warehouse's rows in the table changed."""
-    return [table.metadata().id, table.transaction_version(warehouse), generation]
-
-
-def _is_remembered(cache: Cache, address: str, mark: list[Any]) -> bool:
-    return _marks(cache.path).get(_key(address)) == mark
-
-
-def _remember(cache: Cache, address: str, mark: list[Any]) -> None:
-    """Note that the table has the cache's content, which saves the next publication the comparison."""
-    with suppress(OSError), whole_file(cache.path / _REMEMBERED) as beside:
-        beside.touch(PRIVATE_FILE)
-        beside.write_text(json.dumps(_marks(cache.path) | {_key(address): mark}), encoding="utf-8")
-
-
-def _marks(folder: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError, RecursionError):
-        found = json.loads(read_bounded(folder / _REMEMBERED))
-        return found if isinstance(found, dict) else {}
-    return {}
-
-
-def _key(address: str) -> str:
-    return hashlib.blake2b(address.encode(), digest_size=8).hexdigest()
