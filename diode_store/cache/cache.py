@@ -34,7 +34,7 @@ from diode_store.system.files import (
     whole_file,
     write_durably,
 )
-from diode_store.system.urls import is_url, redact, sqlite_path
+from diode_store.system.urls import is_published, is_url, redact, sqlite_path
 from diode_store.views.view_files import definitions_digest
 
 if TYPE_CHECKING:
@@ -321,4 +321,6 @@ def cache_of(url: str, override: Path | str | None = None) -> Cache:
     """
     from diode_store.system.settings import Settings
 
-    return Cache(cache_path(url, override or Settings.from_environment().cache_dir))
+    # The variable is for the cache of the warehouse; a published table is read beside it.
+    named = None if is_published(url) else Settings.from_environment().cache_dir
+    return Cache(cache_path(url, override or named))

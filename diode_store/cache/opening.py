@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from diode_store.cache.cache import cache_of
 from diode_store.cache.sqlite import open_sqlite
-from diode_store.system.urls import sqlite_path
+from diode_store.cache.stamp import stamp_of
+from diode_store.errors import DatabaseError
+from diode_store.system.urls import is_published, redact, sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,13 +19,27 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def open_source(url: str) -> Iterator[WarehouseRows]:
+def open_source(url: str, folder: Path | None = None, *, anew: bool = False) -> Iterator[WarehouseRows]:
     """Open the warehouse at ``url`` for reading.
+
+    Args:
+        url: the warehouse, or a published table.
+        folder: folder of the cache; a published table needs it.
+        anew: whether the cache in ``folder`` needs every measurement.
 
     Raises:
         SchemaError: there is no warehouse, or one of another revision.
         DatabaseError: the warehouse cannot be read.
+        PublishedTableError: the published table cannot be read.
     """
+    if is_published(url):
+        from diode_store.cache.published import open_published
+
+        if folder is None:
+            raise DatabaseError(f"{redact(url)} is a published table, which can only be queried")
+        with open_published(url, folder, anew=anew) as table:
+            yield table
+        return
     path = sqlite_path(url)
     if path is not None:
         with open_sqlite(path) as source:
@@ -33,6 +49,16 @@ def open_source(url: str) -> Iterator[WarehouseRows]:
 
     with open_postgres(url) as server:
         yield server
+
+
+def stamp(url: str) -> str | None:
+    """Return what shows, without reading much, that a warehouse is unchanged; None if nothing does."""
+    if is_published(url):
+        from diode_store.cache.published import stamp_of_table
+
+        return stamp_of_table(url)
+    file = sqlite_path(url)
+    return None if file is None else stamp_of(file)
 
 
 def require_something_to_read(store_url: str, cache_dir: Path | str | None = None) -> None:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from diode_store.cache.cache import State
 from diode_store.cache.layout import REVISION
-from diode_store.cache.opening import open_source
+from diode_store.cache.opening import open_source, stamp
 from diode_store.cache.source import digests, highest_id, warehouse_uuid
-from diode_store.cache.stamp import is_remembered, remember, stamp_of
+from diode_store.cache.stamp import is_remembered, remember
 from diode_store.errors import CacheError, DamagedCacheError
-from diode_store.system.urls import sqlite_path
 from diode_store.views.view_files import definitions_digest
 
 if TYPE_CHECKING:
@@ -73,15 +72,14 @@ def sync(
     """
     started = time.monotonic()
     url = source if isinstance(source, str) else source.url.render_as_string(hide_password=False)
-    file = sqlite_path(url)
-    stamp = None if file is None else stamp_of(file)
+    seen = stamp(url)
     present = None if rebuild else _usable(cache)
-    if present is None or not is_remembered(cache, present.generation, stamp):
-        with open_source(url) as warehouse:
+    if present is None or not is_remembered(cache, present.generation, seen):
+        with open_source(url, cache.path, anew=present is None) as warehouse:
             if present is None or not holds_the_same(present, warehouse):
                 with cache.lock():
                     return _locked(warehouse, cache, on_progress, started, rebuild=rebuild)
-        remember(cache, present.generation, stamp)
+        remember(cache, present.generation, seen)
     return report_of(present, started)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from diode_store.delta.contract import COLUMNS, PARTITIONS, STATISTICS, VERSION, table_name, version_of
 from diode_store.errors import PublishedTableError, first_line
 from diode_store.system.files import expanded
-from diode_store.system.urls import redact
+from diode_store.system.urls import TABLE_SCHEMES, redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "file")
-"""Schemes of the URLs that a table may have; a text without a scheme is a folder."""
 KEEP = timedelta(days=7)
 """Time for which replaced files stay, because a reader may still use them; Delta's own default."""
 TARGET_BYTES = 256 * 2**20
@@ -46,14 +44,6 @@ _CREDENTIALS = {
 _OPTIONS = {"connect_timeout": "10s", "retry_timeout": "60s"}
 
 
-def is_published(text: str) -> bool:
-    """Return whether ``text`` names a Delta table and no database: a URL of an object store, or a table's folder."""
-    scheme = _SCHEME.match(text)
-    if scheme:
-        return scheme[1].lower() in SCHEMES
-    return bool(text) and os.path.isdir(os.path.join(text, "_delta_log"))  # noqa: PTH112, PTH118 - raises nothing
-
-
 def table_url(text: str) -> str:
     """Return the address of a table as delta-rs takes it.
 
@@ -63,8 +53,8 @@ def table_url(text: str) -> str:
     scheme = _SCHEME.match(text)
     if scheme is None:
         return str(expanded(text, PublishedTableError).absolute())
-    if scheme[1].lower() not in SCHEMES:
-        known = ", ".join(f"{name}://" for name in SCHEMES)
+    if scheme[1].lower() not in TABLE_SCHEMES:
+        known = ", ".join(f"{name}://" for name in TABLE_SCHEMES)
         raise PublishedTableError(f"{redact(text)}: {scheme[1]}:// is not supported; use {known}, or a folder")
     return text.rstrip("/")
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
+TABLE_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "file")
+"""Schemes of the URLs that a published Delta table may have; a text without a scheme is a folder."""
 BUSY_TIMEOUT_S = 30.0
 """Time that a connection waits for a lock of another process."""
 
@@ -56,6 +58,14 @@ def is_url(text: str) -> bool:
     return _SCHEME.match(text) is not None
 
 
+def is_published(text: str) -> bool:
+    """Return whether ``text`` names a published Delta table and no database: by its scheme, or a table's folder."""
+    scheme, separator, _ = text.partition("://")
+    if separator:
+        return scheme.lower() in TABLE_SCHEMES
+    return os.path.isdir(os.path.join(text.partition("?")[0], "_delta_log"))  # noqa: PTH112, PTH118 - raises nothing
+
+
 def sqlite_path(text: str) -> Path | None:
     """Return the file of an SQLite URL or path; None for any other database.
 
@@ -65,6 +75,8 @@ def sqlite_path(text: str) -> Path | None:
     """
     if not text:
         raise DatabaseError("the database address is empty; give a file or a URL such as sqlite:////data/warehouse.db")
+    if is_published(text):
+        return None
     if not is_url(text):
         if _NEITHER.search(text):  # not shown: it may hold a password that `redact` does not find
             raise DatabaseError(
