@@ -9,23 +9,25 @@ from diode_store.cache.cache import cache_of
 from diode_store.cache.sqlite import open_sqlite
 from diode_store.cache.stamp import stamp_of
 from diode_store.errors import DatabaseError
-from diode_store.system.urls import is_published, redact, sqlite_path
+from diode_store.system.urls import is_published, only_readable, sqlite_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from diode_store.cache.source import WarehouseRows
 
 
 @contextlib.contextmanager
-def open_source(url: str, folder: Path | None = None, *, anew: bool = False) -> Iterator[WarehouseRows]:
+def open_source(
+    url: str, folder: Path | None = None, is_new: Callable[[], bool] = lambda: False
+) -> Iterator[WarehouseRows]:
     """Open the warehouse at ``url`` for reading.
 
     Args:
         url: the warehouse, or a published table.
         folder: folder of the cache; a published table needs it.
-        anew: whether the cache in ``folder`` needs every measurement.
+        is_new: returns whether the cache in ``folder`` needs every measurement.
 
     Raises:
         SchemaError: there is no warehouse, or one of another revision.
@@ -36,8 +38,8 @@ def open_source(url: str, folder: Path | None = None, *, anew: bool = False) -> 
         from diode_store.cache.published import open_published
 
         if folder is None:
-            raise DatabaseError(f"{redact(url)} is a published table, which can only be queried")
-        with open_published(url, folder, anew=anew) as table:
+            raise DatabaseError(only_readable(url))
+        with open_published(url, folder, is_new) as table:
             yield table
         return
     path = sqlite_path(url)

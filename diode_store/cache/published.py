@@ -32,7 +32,7 @@ from diode_store.system.urls import redact
 from diode_store.values.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from deltalake import DeltaTable
@@ -131,13 +131,13 @@ def _stamp(table: DeltaTable) -> str:
 
 
 @contextlib.contextmanager
-def open_published(text: str, folder: Path, *, anew: bool) -> Iterator[PublishedRows]:
+def open_published(text: str, folder: Path, is_new: Callable[[], bool]) -> Iterator[PublishedRows]:
     """Open a published table for reading; after a sync without an error the catalog forgets the new timings.
 
     Args:
         text: address of the table; see ``Address``.
         folder: folder of the cache, which has the catalog.
-        anew: whether the cache needs every measurement.
+        is_new: returns whether the cache needs every measurement; asked when no other process syncs.
 
     Raises:
         PublishedTableError: the table cannot be read.
@@ -145,18 +145,21 @@ def open_published(text: str, folder: Path, *, anew: bool) -> Iterator[Published
     """
     address = Address.parse(text)
     table = open_table(address.url)
+    catalog = folder / _CATALOG
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _alone(folder / _LOCK), private_folder(SPILL) as spill:
-            if anew:
-                (folder / _CATALOG).unlink(missing_ok=True)
-            with contextlib.closing(_catalog(folder / _CATALOG, spill.path, str(address))) as connection:
+            if is_new():
+                catalog.unlink(missing_ok=True)
+            with contextlib.closing(_catalog(catalog, spill.path)) as connection:
                 rows = PublishedRows(connection, address, table, spill.path)
                 rows.refresh()
                 yield rows
-                _forget(connection, folder / _CATALOG)
+                _forget(connection, catalog)
     except duckdb.Error as error:
-        raise CacheError(f"{folder}: {first_line(error)}; run `diode cache rebuild`") from error
+        # A new catalog makes a new cache.
+        catalog.unlink(missing_ok=True)
+        raise CacheError(f"{catalog} was damaged and is removed: {first_line(error)}; try again") from error
     except OSError as error:
         raise CacheError(f"{folder} cannot be written: {error.strerror or first_line(error)}") from error
 
@@ -172,7 +175,7 @@ def _alone(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _catalog(path: Path, spill: Path, uuid: str) -> duckdb.DuckDBPyConnection:
+def _catalog(path: Path, spill: Path) -> duckdb.DuckDBPyConnection:
     """Open the catalog, which is made if there is none."""
     connection = duckdb.connect(config={**SETTINGS, "memory_limit": _MEMORY, "temp_directory": str(spill)})
     connection.execute(f"ATTACH {quoted(str(path))} AS catalog")
@@ -182,7 +185,8 @@ def _catalog(path: Path, spill: Path, uuid: str) -> duckdb.DuckDBPyConnection:
         connection.execute("BEGIN")
         for name, columns in _TABLES.items():
             connection.execute(create(columns, name))
-        connection.execute("INSERT INTO warehouse VALUES ($1)", [uuid])
+        # The ids of another catalog are other ids, so its cache is the cache of another warehouse.
+        connection.execute("INSERT INTO warehouse VALUES (uuid()::VARCHAR)")
         connection.execute("COMMIT")
     return connection
 
@@ -245,6 +249,7 @@ class PublishedRows:
         with errors_of_delta(self._address.url):
             dataset = self._table.to_pyarrow_dataset()
             files = {each.path: each for each in dataset.get_fragments(filter=self._address.condition)}
+        self._require_device(files)
         old = {path for (path,) in self.rows("SELECT path FROM files")}
         run("BEGIN")
         run("DELETE FROM files WHERE path NOT IN (SELECT unnest($1::VARCHAR[]))", [list(files)])
@@ -258,6 +263,16 @@ class PublishedRows:
         run("DELETE FROM state")
         run("INSERT INTO state VALUES ($1)", [_stamp(self._table)])
         run("COMMIT")
+
+    def _require_device(self, files: dict[str, ds.Fragment]) -> None:
+        """Refuse a mistyped device, which would look like a table without timings."""
+        if self._address.hardware is None or files:
+            return
+        there = sorted({str(each["hardware"]) for each in self._table.partitions()})
+        if self._address.hardware not in there:
+            raise PublishedTableError(
+                f"{redact(self._address.url)} has no timings of {self._address.hardware}; it has: {', '.join(there)}"
+            )
 
     @contextlib.contextmanager
     def _copied(self, dataset: ds.Dataset, path: str) -> Iterator[Path]:

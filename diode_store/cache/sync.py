@@ -75,7 +75,7 @@ def sync(
     seen = stamp(url)
     present = None if rebuild else _usable(cache)
     if present is None or not is_remembered(cache, present.generation, seen):
-        with open_source(url, cache.path, anew=present is None) as warehouse:
+        with open_source(url, cache.path, lambda: rebuild or _usable(cache) is None) as warehouse:
             if present is None or not holds_the_same(present, warehouse):
                 with cache.lock():
                     return _locked(warehouse, cache, on_progress, started, rebuild=rebuild)

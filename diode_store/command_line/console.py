@@ -55,12 +55,15 @@ def check_database_url(context: typer.Context, parameter: typer.CallbackParam, v
     return value
 
 
-def _database_option(**default: Any) -> Any:
+def _database_option(
+    *names: str, text: str = "The warehouse: a URL, or the path of an SQLite file.", **default: Any
+) -> Any:
     return typer.Option(
         "--database",
+        *names,
         metavar="URL",
         envvar="DIODE_DATABASE_URL",
-        help="The warehouse: a URL, or the path of an SQLite file.",
+        help=text,
         show_default="SQLite in your data folder",
         callback=check_database_url,
         **default,
@@ -69,6 +72,16 @@ def _database_option(**default: Any) -> Any:
 
 DatabaseOption = Annotated[str, _database_option(default_factory=default_database_url)]
 """``--database``, else ``DIODE_DATABASE_URL``, else the user's own warehouse; give it no default in the signature."""
+
+SourceOption = Annotated[
+    str,
+    _database_option(
+        "--from",
+        default_factory=default_database_url,
+        text="The warehouse: a URL, or the path of an SQLite file. Or a published table, such as s3://fleet/timings.",
+    ),
+]
+"""``DatabaseOption`` for a command that only reads; give it no default in the signature."""
 
 NamedDatabaseOption = Annotated[str | None, _database_option()]
 """``--database``, else ``DIODE_DATABASE_URL``, for a command that finds the user's own warehouse itself; give it the

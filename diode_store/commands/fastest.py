@@ -12,9 +12,9 @@ import typer
 
 from diode_store.candidates.names import DTYPES
 from diode_store.command_line.console import (
-    DatabaseOption,
     HardwareOption,
     JsonOption,
+    SourceOption,
     make_app,
     print_note,
     print_rows,
@@ -180,7 +180,7 @@ class _Wanted:
 )
 @takes_options(_Wanted)
 def fastest(  # noqa: PLR0913 - one parameter per option
-    database: DatabaseOption,
+    database: SourceOption,
     *,
     hardware: HardwareOption = None,
     all_matches: AllMatchesOption = False,

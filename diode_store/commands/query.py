@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from diode_store.command_line.console import DatabaseOption, JsonOption, make_app, print_note
+from diode_store.command_line.console import JsonOption, SourceOption, make_app, print_note
 from diode_store.command_line.render import counted
 from diode_store.commands.results import SUFFIXES, check_suffix, json_lines, write_file
 from diode_store.errors import NO_MEASUREMENTS, RecordError
@@ -60,7 +60,7 @@ def query(  # noqa: PLR0913 - one parameter per option
     sql: Annotated[
         str, typer.Argument(metavar="SQL", help=f"One SELECT; views: {', '.join(VIEWS)}. - reads it from stdin.")
     ],
-    database: DatabaseOption,
+    database: SourceOption,
     *,
     output: Annotated[
         Path | None,

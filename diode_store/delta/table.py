@@ -50,9 +50,16 @@ def table_url(text: str) -> str:
     Raises:
         PublishedTableError: the URL has another scheme, or the folder's name cannot be used.
     """
+    if not text:
+        raise PublishedTableError("the address of the table is empty; name a folder or a URL such as s3://bucket/table")
+    if "?" in text:
+        raise PublishedTableError(f"{redact(text)} names a part of a table; publish to the whole")
     scheme = _SCHEME.match(text)
     if scheme is None:
-        return str(expanded(text, PublishedTableError).absolute())
+        folder = expanded(text, PublishedTableError).absolute()
+        if folder.is_file():
+            raise PublishedTableError(f"{folder} is a file; name a folder")
+        return str(folder)
     if scheme[1].lower() not in TABLE_SCHEMES:
         known = ", ".join(f"{name}://" for name in TABLE_SCHEMES)
         raise PublishedTableError(f"{redact(text)}: {scheme[1]}:// is not supported; use {known}, or a folder")
@@ -155,18 +162,21 @@ def literal(text: str) -> str:
 
 @contextlib.contextmanager
 def errors_of_delta(url: str) -> Iterator[None]:
-    """Turn an error of delta-rs into ours; a commit that another writer overtook stays a ``CommitFailedError``.
+    """Turn an error of delta-rs, or of DuckDB that reads through it, into ours.
+
+    A commit that another writer overtook stays a ``CommitFailedError``.
 
     Raises:
         PublishedTableError: delta-rs failed.
     """
+    import duckdb
     from deltalake.exceptions import CommitFailedError, DeltaError
 
     try:
         yield
     except CommitFailedError:
         raise
-    except (DeltaError, OSError, ValueError) as error:
+    except (DeltaError, OSError, ValueError, duckdb.Error) as error:
         raise PublishedTableError(f"{redact(url)}: {_reason(url, error)}") from error
 
 
@@ -205,7 +215,9 @@ def _check(url: str, table: DeltaTable) -> None:
 
 def _refuse_other_files(url: str) -> None:
     folder = Path(url.removeprefix("file://"))
-    if not _SCHEME.match(url.removeprefix("file://")) and folder.is_dir() and any(folder.iterdir()):
+    if _SCHEME.match(str(folder)):
+        return
+    if folder.is_dir() and any(folder.iterdir()):
         raise PublishedTableError(f"{folder} holds other files; name an empty or new folder")
 
 

@@ -326,8 +326,8 @@ class _Publication:
         return hashlib.blake2b(self._report.table.encode(), digest_size=8).hexdigest()
 
     def _mark(self, table: DeltaTable, generation: int) -> list[Any]:
-        """Return what shows that neither the cache nor the warehouse's rows in the table changed."""
-        return [table.metadata().id, self._last, generation]
+        """Return what shows that neither the cache nor the table changed."""
+        return [table.metadata().id, table.version(), generation]
 
     def _rows(self, sql: str, parameters: Any = None) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, parameters).fetchall()

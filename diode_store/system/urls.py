@@ -66,6 +66,11 @@ def is_published(text: str) -> bool:
     return os.path.isdir(os.path.join(text.partition("?")[0], "_delta_log"))  # noqa: PTH112, PTH118 - raises nothing
 
 
+def only_readable(text: str) -> str:
+    """Return why a command that needs a database refuses a published table."""
+    return f"{redact(text)} is a published table, which can only be read; name a warehouse"
+
+
 def sqlite_path(text: str) -> Path | None:
     """Return the file of an SQLite URL or path; None for any other database.
 

@@ -21,6 +21,8 @@ from diode_store.system.urls import (
     BUSY_TIMEOUT_S,
     check_credentials,
     connect_sqlite,
+    is_published,
+    only_readable,
     redact,
     refuse_password_on_command_line,
     sqlite_path,
@@ -85,6 +87,8 @@ def make_engine(url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sa.Engin
     Raises:
         DatabaseError: another kind of database, an address that cannot be read, or a missing driver.
     """
+    if is_published(url):
+        raise DatabaseError(only_readable(url))
     path = sqlite_path(url)
     engine = _postgres_engine(url, busy_timeout_s) if path is None else _sqlite_engine(path, busy_timeout_s)
     event.listen(engine, "handle_error", _translate, retval=True)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from diode_store.command_line.console import (
-    DatabaseOption,
     JsonOption,
+    SourceOption,
     is_on_command_line,
     make_app,
     print_json,
@@ -50,7 +50,7 @@ app = make_app(__doc__)
 @takes_options(train_options.RecipeOptions)
 def train(
     context: typer.Context,
-    database: DatabaseOption,
+    database: SourceOption,
     data: DataOptions,
     *,
     asked: train_options.TrainOptions,

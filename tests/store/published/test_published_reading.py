@@ -1,0 +1,230 @@
+"""A published table is queried like a warehouse, with the same answers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from published_rows import there, wanted
+
+import diode_store
+from diode_store.cache.cache import cache_of
+from diode_store.cache.change import Change
+from diode_store.cache.sync import SyncReport, sync
+from diode_store.errors import DiodeError
+from diode_store.query import analytics
+from diode_store.query.publish import publish
+from diode_store.records import Hardware
+from diode_store.warehouse.store import Store
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from conftest import MakeMeasurement, RunCommand
+
+_VIEWS = ("observations", "published", "coverage", "training_examples", "vendor_gap", "rooflines")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """Return the place of a table."""
+    return str(tmp_path / "table")
+
+
+def answers(url: str) -> dict[str, list[str]]:
+    """Return the rows of views without the ids, which are those of a warehouse alone."""
+    found = {}
+    with closing(analytics.connect(url)) as connection:
+        for view in _VIEWS:
+            relation = connection.sql(f"FROM {view}")
+            kept = [name for name in relation.columns if not name.endswith("_id")]
+            found[view] = sorted(map(repr, relation.select(*kept).fetchall()))
+    return found
+
+
+def synced(url: str) -> SyncReport:
+    """Sync the cache of a published table."""
+    return sync(url, cache_of(url))
+
+
+def test_has_the_same_answers(store: Store, database_url: str, make_measurement: MakeMeasurement, table: str) -> None:
+    """Every view is the same."""
+    store.write([make_measurement(number) for number in range(30)])
+    publish(database_url, table)
+    assert answers(table) == answers(database_url)
+    assert answers(f"file://{table}") == answers(database_url)
+
+
+def test_copies_only_what_is_new(
+    store: Store, database_url: str, raw: sqlite3.Connection, make_measurement: MakeMeasurement, table: str
+) -> None:
+    """New measurements are added; marks and deletions follow; an unchanged table is not read."""
+    store.write([make_measurement(number) for number in range(8)])
+    publish(database_url, table)
+    assert synced(table).added == 8
+    store.write([make_measurement(8), make_measurement(9)])
+    raw.execute("UPDATE measurements SET flags = 'throttled' WHERE id = 2")
+    raw.execute("UPDATE measurements SET superseded_by = x'00112233445566778899aabbccddeeff' WHERE id = 3")
+    raw.execute("DELETE FROM timings WHERE measurement_id IN (5, 6)")
+    raw.execute("DELETE FROM measurements WHERE id IN (5, 6)")
+    raw.commit()
+    publish(database_url, table)
+    report = synced(table)
+    assert (report.added, report.dropped, report.rebuilt) == (2, 2, None)
+    assert answers(table) == answers(database_url)
+    report = synced(table)
+    assert (report.added, report.dropped) == (0, 0)
+
+
+def test_a_measurement_of_two_warehouses_counts_once(
+    store: Store, database_url: str, another_database: str, make_measurement: MakeMeasurement, table: str
+) -> None:
+    """It stays as long as one of them has it."""
+    store.write([make_measurement(number) for number in range(4)])
+    with Store.open(another_database) as another:
+        another.write([make_measurement(number) for number in range(2, 6)])
+        with another.engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE warehouse SET uuid = 'another'")
+    publish(database_url, table)
+    assert synced(table).measurements == 4
+    publish(another_database, table)
+    assert synced(table).measurements == 6
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM timings")
+        connection.exec_driver_sql("DELETE FROM measurements")
+    publish(database_url, table)
+    assert synced(table).measurements == 4
+    uids = "SELECT DISTINCT measurement_uid FROM observations ORDER BY 1"
+    with closing(analytics.connect(table)) as one, closing(analytics.connect(another_database)) as other:
+        assert one.execute(uids).fetchall() == other.execute(uids).fetchall()
+
+
+def test_reads_a_part(store: Store, database_url: str, make_measurement: MakeMeasurement, table: str) -> None:
+    """A device and a month name a part, which has a cache of its own; files of others are not read."""
+    other = Hardware(vendor="nvidia", name="NVIDIA H100 80GB HBM3", arch="sm_90", multiprocessors=132)
+    store.write([make_measurement(1), make_measurement(2, hardware=other)])
+    publish(database_url, table)
+    for path in Path(table).rglob("*.parquet"):
+        if "H100" not in str(path):
+            path.unlink()
+    report = synced(f"{table}?hardware={other.name.replace(' ', '%20')}")
+    assert report.measurements == 1
+    assert synced(f"{table}?since=2999-01").measurements == 0
+    with pytest.raises(DiodeError, match="has no timings of H100; it has: NVIDIA H100 80GB HBM3, NVIDIA H200"):
+        synced(f"{table}?hardware=H100")
+    with pytest.raises(DiodeError, match="unknown parameter device; there are hardware and since"):
+        synced(f"{table}?device=H100")
+
+
+def test_commands_read_it(
+    store: Store, database_url: str, diode: RunCommand, make_measurement: MakeMeasurement, table: str
+) -> None:
+    """Commands that read take it as --from or --database, the Python API too; commands that write refuse it."""
+    store.write([make_measurement(number) for number in range(3)])
+    publish(database_url, table)
+    found = diode("query", "SELECT count(*) AS n FROM observations", "--from", table, "--json")
+    assert str(len(there(table))) in found.out
+    assert diode("fastest", "--from", table).code == 0
+    assert diode("cache", "status", "--database", table).code == 0
+    with diode_store.open(table) as warehouse:
+        assert warehouse.query("SELECT count(*) FROM observations").rows() == [(len(there(table)),)]
+    for command in (("import", __file__), ("db", "upgrade"), ("db", "check"), ("ingest", "--once")):
+        refused = diode(*command, "--database", table)
+        assert (refused.code, "is a published table, which can only be read" in refused.err) == (1, True), refused
+
+
+def test_the_setting_of_the_cache_is_not_for_tables(
+    store: Store,
+    database_url: str,
+    make_measurement: MakeMeasurement,
+    table: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``DIODE_CACHE`` is the cache of the warehouse, which a query of a table leaves alone."""
+    store.write([make_measurement(1)])
+    publish(database_url, table)
+    monkeypatch.setenv("DIODE_CACHE", str(tmp_path / "mine"))
+    assert cache_of(table).path != tmp_path / "mine"
+    assert cache_of(database_url).path == tmp_path / "mine"
+
+
+def test_a_sync_that_failed_is_made_up_for(
+    store: Store,
+    database_url: str,
+    make_measurement: MakeMeasurement,
+    table: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Timings that the cache did not take stay in the catalog, also if more were published meanwhile."""
+    store.write([make_measurement(number) for number in range(3)])
+    publish(database_url, table)
+    synced(table)
+    for number in (3, 4):
+        store.write([make_measurement(number)])
+        publish(database_url, table)
+        with monkeypatch.context() as broken:
+
+            def fail(*_arguments: Any) -> None:
+                raise DiodeError("power cut")
+
+            broken.setattr(Change, "make", fail)
+            with pytest.raises(DiodeError, match="power cut"):
+                synced(table)
+    report = synced(table)
+    assert (report.added, report.rebuilt) == (2, None)
+    assert answers(table) == answers(database_url)
+
+
+@pytest.mark.parametrize("what", ["state.json", "published.catalog", "recent", "everything"])
+def test_lost_files_are_made_again(
+    store: Store, database_url: str, make_measurement: MakeMeasurement, table: str, what: str
+) -> None:
+    """The cache and its catalog hold no data of their own."""
+    store.write([make_measurement(number) for number in range(3)])
+    publish(database_url, table)
+    synced(table)
+    for path in cache_of(table).path.iterdir():
+        if path.name.startswith(what) or what == "everything":
+            path.unlink()
+    store.write([make_measurement(3)])
+    publish(database_url, table)
+    assert synced(table).measurements == 4
+    assert answers(table) == answers(database_url)
+
+
+def test_a_damaged_catalog_is_told_and_made_again(
+    store: Store, database_url: str, make_measurement: MakeMeasurement, table: str
+) -> None:
+    """The next sync reads the whole table again."""
+    store.write([make_measurement(number) for number in range(3)])
+    publish(database_url, table)
+    synced(table)
+    catalog = cache_of(table).path / "published.catalog"
+    catalog.write_bytes(catalog.read_bytes()[:5000] + b"\0" * 9000)
+    store.write([make_measurement(3)])
+    publish(database_url, table)
+    with pytest.raises(DiodeError, match=r"was damaged and is removed: .*; try again"):
+        synced(table)
+    assert synced(table).rebuilt is not None
+    assert answers(table) == answers(database_url)
+
+
+def test_several_read_at_once(store: Store, database_url: str, make_measurement: MakeMeasurement, table: str) -> None:
+    """The first makes the cache; the others wait for it."""
+    store.write([make_measurement(number) for number in range(10)])
+    publish(database_url, table)
+    command = [
+        str(Path(sys.executable).with_name("diode")),
+        "query",
+        "SELECT count(*) FROM observations",
+        "--from",
+        table,
+    ]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    ended = [(*process.communicate(), process.returncode) for process in running]
+    assert ended == [(f"count_star()\n{len(wanted(database_url))}\n", "", 0)] * 3
