@@ -31,6 +31,8 @@ TARGET_BYTES = 256 * 2**20
 """Size of the files that ``compact`` writes."""
 
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*)://")
+# delta-rs and other readers disagree about the names of other characters.
+_PLAIN = re.compile(r"[A-Za-z0-9._@:/-]+")
 _COLORS = re.compile("\x1b\\[[0-9;]*m")
 _NO_ACCESS = re.compile(
     "credential|token request|account must|access.?denied|forbidden|unauthori[sz]ed|signature", re.IGNORECASE
@@ -63,6 +65,8 @@ def table_url(text: str) -> str:
     if scheme[1].lower() not in TABLE_SCHEMES:
         known = ", ".join(f"{name}://" for name in TABLE_SCHEMES)
         raise PublishedTableError(f"{redact(text)}: {scheme[1]}:// is not supported; use {known}, or a folder")
+    if not _PLAIN.fullmatch(text):
+        raise PublishedTableError(f"{redact(text)}: name the table with letters, digits and - _ . only")
     return text.rstrip("/")
 
 

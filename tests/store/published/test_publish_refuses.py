@@ -41,6 +41,7 @@ def refused(diode: RunCommand, database: str, url: str | Path, *options: str) ->
         ("ftp://host/table", "ftp:// is not supported; use s3://"),
         ("postgresql://host/db", "postgresql:// is not supported; use s3://"),
         ("", "the address of the table is empty"),
+        ("s3://bucket/all timings", "name the table with letters, digits and - _ . only"),
         ("s3://bucket/table?hardware=NVIDIA H200", "names a part of a table; publish to the whole"),
     ],
 )
