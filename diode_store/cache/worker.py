@@ -13,12 +13,8 @@ import sys
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from diode_store.cache.adbc import open_columns
-from diode_store.cache.arrow_rows import arrow_schema
 from diode_store.cache.facts import TIMINGS_AT_ONCE, read_facts
-from diode_store.cache.layout import FACTS
 from diode_store.cache.opening import open_source
 from diode_store.errors import CacheError, CacheValueError
 from diode_store.processes.child import Child, ChildError
@@ -31,6 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from diode_store.cache.facts import Tables
     from diode_store.cache.source import WarehouseRows
     from diode_store.processes.parent import Parent, Say
 
@@ -40,12 +37,12 @@ MOST_WORKERS = 8
 WORTH_A_PROCESS = 4 * TIMINGS_AT_ONCE
 """Timings from which on processes pay off: a process takes some tenths of a second to start."""
 _AHEAD = 2
+# NumPy would start a thread for each processor.
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 
 
-def read_chunks(
-    source: WarehouseRows, chunks: Sequence[NDArray[np.int64]], timings: float
-) -> Iterator[Iterator[tuple[str, pa.RecordBatch]]]:
-    """Yield the facts of each chunk of measurements, in order; read each before asking for the next.
+def read_chunks(source: WarehouseRows, chunks: Sequence[NDArray[np.int64]], timings: float) -> Iterator[Tables]:
+    """Yield the facts of chunks of measurements, in order.
 
     Args:
         source: the warehouse.
@@ -54,32 +51,34 @@ def read_chunks(
     """
     if timings < WORTH_A_PROCESS or source.file is None or not sys.executable:
         for chunk in chunks:
-            yield read_facts(source, chunk)
+            yield from read_facts(source, chunk)
         return
     file = real_path(source.file)
     workers = min(MOST_WORKERS, len(os.sched_getaffinity(0)), len(chunks))
     with contextlib.ExitStack() as stack:
         try:
-            children = [stack.enter_context(Child("diode_store.cache.worker:serve")) for _ in range(workers)]
+            children = [
+                stack.enter_context(Child("diode_store.cache.worker:serve", environment=_ONE_THREAD))
+                for _ in range(workers)
+            ]
             for number, chunk in enumerate(islice(chunks, _AHEAD * workers)):
                 children[number % workers].send((file, chunk))
             for number in range(len(chunks)):
                 child = children[number % workers]
-                yield _facts_of(child, source)
+                yield from _facts_of(child, source)
                 if number + _AHEAD * workers < len(chunks):
                     child.send((file, chunks[number + _AHEAD * workers]))
         except ChildError as error:
             raise CacheError(f"a process of the sync {error}; run `diode sync` again") from None
 
 
-def _facts_of(child: Child, source: WarehouseRows) -> Iterator[tuple[str, pa.RecordBatch]]:
+def _facts_of(child: Child, source: WarehouseRows) -> Iterator[Tables]:
     while True:
         is_last, found = child.answer()
         if is_last:
             source.left_out.extend(found)
             return
-        table, content = found
-        yield table, pa.ipc.read_record_batch(pa.py_buffer(content), arrow_schema(FACTS[table]))
+        yield found
 
 
 def serve(parent: Parent) -> None:
@@ -99,6 +98,6 @@ def _read(order: Order, say: Say) -> list[str]:
     except CacheValueError:
         with open_source(str(database)) as rows:
             found, left_out = list(read_facts(rows, ids)), list(rows.left_out)
-    for table, batch in found:
-        say((table, batch.serialize().to_pybytes()))
+    for tables in found:
+        say(tables)
     return left_out

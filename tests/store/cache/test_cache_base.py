@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from cache_reading import ask, measurement_ids
 
-from diode_store.cache import change, facts, worker
+from diode_store.cache import change, facts, filling, worker
 from diode_store.cache import sync as sync_module
 from diode_store.cache.cache import Cache
 from diode_store.cache.sync import sync
@@ -31,7 +31,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ten timings be many."""
     monkeypatch.setattr(change, "MOST_RECENT", 10)
     monkeypatch.setattr(facts, "TIMINGS_AT_ONCE", 7)
-    monkeypatch.setattr(change, "TIMINGS_AT_ONCE", 7)
+    monkeypatch.setattr(filling, "TIMINGS_AT_ONCE", 7)
 
 
 @pytest.mark.parametrize("workers", [False, True], ids=["rows", "columns"])
