@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from itertools import islice
+from itertools import cycle
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from diode_store.cache.adbc import open_columns
 from diode_store.cache.facts import TIMINGS_AT_ONCE, read_facts
@@ -19,6 +21,7 @@ from diode_store.cache.opening import open_source
 from diode_store.errors import CacheError, CacheValueError
 from diode_store.processes.child import Child, ChildError
 from diode_store.system.files import real_path
+from diode_store.system.private_folder import SPILL, private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +34,8 @@ if TYPE_CHECKING:
     from diode_store.cache.source import WarehouseRows
     from diode_store.processes.parent import Parent, Say
 
-    Order = tuple[Path, NDArray[np.int64]]
+    Order = tuple[Path, NDArray[np.int64], Path]
+    """Database, measurements to read, and beginning of the names of the files to write."""
 
 MOST_WORKERS = 8
 WORTH_A_PROCESS = 4 * TIMINGS_AT_ONCE
@@ -61,13 +65,14 @@ def read_chunks(source: WarehouseRows, chunks: Sequence[NDArray[np.int64]], timi
                 stack.enter_context(Child("diode_store.cache.worker:serve", environment=_ONE_THREAD))
                 for _ in range(workers)
             ]
-            for number, chunk in enumerate(islice(chunks, _AHEAD * workers)):
-                children[number % workers].send((file, chunk))
-            for number in range(len(chunks)):
-                child = children[number % workers]
+            folder = stack.enter_context(private_folder(SPILL)).path
+            orders = [(file, chunk, folder / str(number)) for number, chunk in enumerate(chunks)]
+            for number, order in enumerate(orders[: _AHEAD * workers]):
+                children[number % workers].send(order)
+            for number, child in zip(range(len(orders)), cycle(children), strict=False):
                 yield from _facts_of(child, source)
-                if number + _AHEAD * workers < len(chunks):
-                    child.send((file, chunks[number + _AHEAD * workers]))
+                for order in orders[number + _AHEAD * workers :][:1]:
+                    child.send(order)
         except ChildError as error:
             raise CacheError(f"a process of the sync {error}; run `diode sync` again") from None
 
@@ -78,7 +83,14 @@ def _facts_of(child: Child, source: WarehouseRows) -> Iterator[Tables]:
         if is_last:
             source.left_out.extend(found)
             return
-        yield found
+        yield {table: _mapped(path) for table, path in found.items()}
+
+
+def _mapped(path: Path) -> pa.Table:
+    """Return the rows of a file, which goes with them."""
+    with pa.memory_map(str(path)) as file:
+        path.unlink()
+        return pa.ipc.open_stream(file).read_all()
 
 
 def serve(parent: Parent) -> None:
@@ -87,8 +99,8 @@ def serve(parent: Parent) -> None:
 
 
 def _read(order: Order, say: Say) -> list[str]:
-    """Say the facts by columns; if a value does not fit its column, read by rows, which names a wrong value."""
-    database, ids = order
+    """Say files of facts by columns; if a value does not fit its column, read by rows, which names a wrong value."""
+    database, ids, path = order
     with open_source(str(database)):
         pass  # checks that it exists with the current schema; closed before another SQLite opens it
     try:
@@ -98,6 +110,11 @@ def _read(order: Order, say: Say) -> list[str]:
     except CacheValueError:
         with open_source(str(database)) as rows:
             found, left_out = list(read_facts(rows, ids)), list(rows.left_out)
-    for tables in found:
-        say(tables)
+    # A file costs less than sending the rows.
+    for number, tables in enumerate(found):
+        files = {table: path.with_name(f"{path.name}-{number}-{table}") for table in tables}
+        for table, file in files.items():
+            with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, tables[table].schema) as stream:
+                stream.write_table(tables[table])
+        say(files)
     return left_out
