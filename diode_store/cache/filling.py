@@ -90,6 +90,8 @@ class Filling:
         self._has_base = has_base
         if into == FRESH:
             create_all(connection, FRESH)
+        # Several threads would cut row groups where chunks end, and write these twice.
+        connection.execute("SET threads = 1")
         self._world = World(connection)
         for table in ("touched (case_no INTEGER)", "gone (id BIGINT)", "added (id BIGINT)"):
             connection.execute(f"CREATE TEMP TABLE {table}")
@@ -132,8 +134,6 @@ class Filling:
         chunks = [ids[start : start + size] for start in range(0, len(ids), size)]
         plan = plan.sort_by("id").combine_chunks()
         waiting: Tables = {table: pa.table([]) for table in FACTS}
-        # Several threads would cut row groups where chunks end, and write these twice.
-        self._connection.execute("SET threads = 1")
         for found in read_chunks(source, chunks, each * len(ids)):
             facts = _numbered(found, plan)
             took(*(rows.num_rows for rows in facts.values()))
@@ -142,7 +142,6 @@ class Filling:
                 waiting[table] = self._insert(table, together, _ROWS_AT_ONCE)
         for table, rows in waiting.items():
             self._insert(table, rows, 1)
-        self._connection.execute("RESET threads")
 
     def _plan(self, source: WarehouseRows, missing: NDArray[np.int64]) -> pa.Table:
         """Number the new cases; return the measurements in the order of their cases."""
@@ -200,6 +199,8 @@ class Filling:
     def end(self) -> None:
         """Count the configs of the added measurements, and work out the summaries of the touched cases."""
         run = self._connection.execute
+        if self._into == FRESH:
+            run("RESET threads")
         self._recount("FROM added", f"{RECENT}.marks", 1)
         run("CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT case_no FROM touched")
         run(f"DELETE FROM {self._into}.summaries WHERE case_no IN (FROM touched)")
