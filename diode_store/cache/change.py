@@ -21,7 +21,7 @@ from diode_store.cache.layout import REVISION
 from diode_store.cache.small import copy_small_tables
 from diode_store.cache.source import block_range, digests, highest_id
 from diode_store.cache.tables import NOW, STORED, create_all
-from diode_store.errors import CacheError, first_line
+from diode_store.errors import CacheError, UnwritableCacheError, first_line
 from diode_store.system.files import PRIVATE_FILE
 from diode_store.views.view_files import definitions_digest
 
@@ -115,24 +115,19 @@ class Change:
 
         Raises:
             BrokenCacheError: DuckDB cannot read the state before.
-            CacheError: the cache cannot be written.
+            UnwritableCacheError: the cache cannot be written.
         """
         # A clock that goes back must not give a number twice.
         generation = max(self._present.generation + 1, int(time.time() * 1e3))
         fresh = State(uuid, REVISION, definitions_digest(), generation, time.time())
         try:
             return self._made(fresh, before, self._cache.path / f"{RECENT}.new")
-        except duckdb.Error as error:
-            if _FULL.search(str(error)):
-                raise CacheError(
-                    f"{self._cache} cannot be written: {first_line(error)}; free some space or check its folder"
-                ) from error
-            raise BrokenCacheError(first_line(error)) from error
-        except OSError as error:
-            raise CacheError(
-                f"{self._cache} cannot be written: {error.strerror or first_line(error)}; "
-                "free some space or check its folder"
-            ) from error
+        except (duckdb.Error, OSError) as error:
+            reason = getattr(error, "strerror", None) or first_line(error)
+            if isinstance(error, duckdb.Error) and not _FULL.search(reason):
+                raise BrokenCacheError(reason) from error
+            message = f"{self._cache} cannot be written: {reason}; free some space or check its folder"
+            raise UnwritableCacheError(message) from error
         finally:
             for litter in self._cache.path.glob("*.new*"):
                 with suppress(OSError):
