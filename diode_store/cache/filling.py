@@ -63,7 +63,7 @@ _COPY = """
     INSERT INTO {into}.{table}
     SELECT here.* REPLACE (part.case_no AS case_no)
     FROM {now}.stored_{table} AS here JOIN part ON part.old_no = here.case_no
-    ORDER BY case_no, ALL
+    ORDER BY case_no, 1, 2
 """
 _CHANGED_MARKS = f"""
     SELECT coalesce(old.id, new.id) AS id

@@ -77,13 +77,15 @@ def read_chunks(source: WarehouseRows, chunks: Sequence[NDArray[np.int64]], timi
             raise CacheError(f"a process of the sync {error}; run `diode sync` again") from None
 
 
-def _facts_of(child: Child, source: WarehouseRows) -> Iterator[Tables]:
+def _facts_of(child: Child, source: WarehouseRows) -> list[Tables]:
+    """Return the answer to an order, and take over what it left out."""
+    facts: list[Tables] = []
     while True:
         is_last, found = child.answer()
         if is_last:
             source.left_out.extend(found)
-            return
-        yield {table: _mapped(path) for table, path in found.items()}
+            return facts
+        facts.append({table: _mapped(path) for table, path in found.items()})
 
 
 def _mapped(path: Path) -> pa.Table:
