@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 TIMINGS_AT_ONCE = 250_000
 """Timings of a chunk, about: what is read in one snapshot and held in memory."""
+IDS_AT_ONCE = 20_000
+"""Most measurements that one statement names: SQLite takes statements of up to a megabyte."""
 _USUAL = "ok"
 _SAMPLES, _SAMPLE = 8, 64
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from diode_store.cache.bench import as_table, insert
 from diode_store.cache.cache import BASE, RECENT
-from diode_store.cache.facts import TIMINGS_AT_ONCE, wanted
+from diode_store.cache.facts import IDS_AT_ONCE, TIMINGS_AT_ONCE, wanted
 from diode_store.cache.layout import BYTES, FACTS, INT, TEXT
 from diode_store.cache.tables import CASE_KEY, NOW, create, create_all
 from diode_store.cache.worker import read_chunks
@@ -35,7 +35,6 @@ _SUMMARIZED_AT_ONCE = 1_000_000
 """Timings of the cases that are summarized at once, which decides the memory that this takes."""
 _ROWS_AT_ONCE = 4 * ROWS_PER_GROUP
 """Rows of an insert: DuckDB writes whole row groups once, and others again."""
-_KEYS_AT_ONCE = 50_000
 _FEW = 1_000
 _KEY_COLUMNS = {"id": INT, "uid": BYTES, "hardware_id": INT, "environment_id": INT, "problem_id": INT, "regime": TEXT}
 _SAME_CASE = (
@@ -130,7 +129,7 @@ class Filling:
         """
         plan = self._plan(source, missing)
         ids = plan["id"].to_numpy()
-        size = max(1, int(TIMINGS_AT_ONCE / each))
+        size = max(1, min(IDS_AT_ONCE, int(TIMINGS_AT_ONCE / each)))
         chunks = [ids[start : start + size] for start in range(0, len(ids), size)]
         plan = plan.sort_by("id").combine_chunks()
         waiting: Tables = {table: pa.table([]) for table in FACTS}
@@ -148,8 +147,8 @@ class Filling:
         run = self._connection.execute
         run(create(_KEY_COLUMNS, "planned", "TEMP TABLE"))
         with source.snapshot():
-            for start in range(0, len(missing), _KEYS_AT_ONCE):
-                some = wanted(missing[start : start + _KEYS_AT_ONCE])
+            for start in range(0, len(missing), IDS_AT_ONCE):
+                some = wanted(missing[start : start + IDS_AT_ONCE])
                 names = ", ".join(_KEY_COLUMNS)
                 sql = f"{some} SELECT {names} FROM wanted CROSS JOIN measurements WHERE id = wanted_id"
                 insert(self._connection, "planned", _KEY_COLUMNS, source.batches(_KEY_COLUMNS, sql))

@@ -80,7 +80,6 @@ def test_what_comes_later_is_recent_until_it_is_much(
     assert len(list(cache.path.glob("base-*"))) == 1
 
 
-@pytest.mark.long
 def test_deleted_measurements_leave_the_base(
     store: Store, database_url: str, cache: Cache, database_path: Path, make_measurement: MakeMeasurement
 ) -> None:
