@@ -6,6 +6,12 @@ still actionable.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
 
 class DiodeError(Exception):
     """The operation failed."""
@@ -123,8 +129,34 @@ class DamagedCacheError(CacheError):
         return f"{self.reason}; run `diode cache rebuild`"
 
 
+class UnwritableCacheError(CacheError):
+    """The cache's folder cannot be written, or its disk is full. The message ends with ``; `` and a remedy."""
+
+    @property
+    def reason(self) -> str:
+        """Fault, without the remedy."""
+        return str(self).rpartition("; ")[0]
+
+
 CORRUPT = "Corrupt database file"
-"""DuckDB's words for a block whose checksum is wrong."""
+"""DuckDB's words for a block whose checksum is wrong. They do not say in which file."""
+_READ: set[Callable[[str], None]] = set()
+
+
+@contextmanager
+def marked_if_damaged(mark: Callable[[str], None]) -> Iterator[None]:
+    """Have ``mark`` called with the fault if a reader meets a damaged block while this context lasts."""
+    _READ.add(mark)
+    try:
+        yield
+    finally:
+        _READ.discard(mark)
+
+
+def mark_damaged(reason: str) -> None:
+    """Mark every cache that this process reads as damaged, so that the next sync rebuilds it."""
+    for mark in list(_READ):
+        mark(reason)
 
 
 class CacheValueError(CacheError):

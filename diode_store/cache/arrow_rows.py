@@ -48,14 +48,6 @@ def arrow_schema(columns: Columns) -> pa.Schema:
     return pa.schema([(name, _ARROW[kind]) for name, kind in columns.items()])
 
 
-def tables_of(facts: Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, pa.Table]:
-    """Return batches of facts, each with its table, as one Arrow table for each of ``FACTS``."""
-    found: dict[str, list[pa.RecordBatch]] = {table: [] for table in FACTS}
-    for table, batch in facts:
-        found[table].append(batch)
-    return {table: pa.Table.from_batches(found[table], arrow_schema(columns)) for table, columns in FACTS.items()}
-
-
 def batch_of(columns: Columns, values: Iterable[Sequence[Any]]) -> pa.RecordBatch:
     """Return some rows of SQLite as Arrow columns.
 

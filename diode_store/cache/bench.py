@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 
 from diode_store.cache.arrow_rows import arrow_schema
 from diode_store.cache.cache import RECENT
-from diode_store.cache.tables import SETTINGS, attach, quoted, sources
+from diode_store.cache.tables import NOW, SETTINGS, attach, quoted, sources
 from diode_store.system.private_folder import SPILL, private_folder
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 MEMORY = "224MB"
 """Memory of a sync's DuckDB; larger steps spill to files."""
-NOW = "now"
-"""Schema of the views that join the attached files to one state."""
 _ROWS_AT_ONCE = 50_000
 _SMALL_BLOCK, _LARGE_BLOCK = 16_384, 262_144
 """Bytes of a block. Each column of each table has blocks of its own, and the recent file is copied by every sync."""
@@ -98,9 +96,3 @@ def as_table(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) 
         yield
     finally:
         connection.unregister(name)
-
-
-def value(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
-    """Return the only value of a SELECT."""
-    [[found]] = connection.execute(sql).fetchall()
-    return found

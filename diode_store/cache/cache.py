@@ -20,11 +20,10 @@ import secrets
 import stat
 import time
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from diode_store.errors import CacheError, DamagedCacheError
+from diode_store.errors import CacheError, DamagedCacheError, UnwritableCacheError, marked_if_damaged
 from diode_store.system.files import (
     PRIVATE_FILE,
     entries_of,
@@ -174,6 +173,7 @@ class Cache:
                     if self.state() == state:
                         raise DamagedCacheError(f"{error.filename} is missing") from None
                     continue  # a sync has replaced it meanwhile
+                undo.enter_context(marked_if_damaged(partial(self.mark_damaged, state.generation)))
                 return Reading(state, paths), partial(undo.pop_all().close)
         raise CacheError(f"{self} changes faster than it can be opened; try again")
 
@@ -189,17 +189,17 @@ class Cache:
                 return f"{error.filename} is missing"
             except OSError as error:
                 return f"{error.filename}: {error.strerror}"
-        reason = self._reason_file(state)
+        reason = self._reason_file(state.generation)
         return reason.read_text(encoding="utf-8") if reason.exists() else None
 
-    def mark_damaged(self, state: State, reason: str) -> None:
-        """Tell the next sync that a query found ``state`` damaged inside; a folder that cannot be written stays."""
-        with contextlib.suppress(OSError), whole_file(self._reason_file(state)) as beside:
+    def mark_damaged(self, generation: int, reason: str) -> None:
+        """Tell the next sync that a reader found a state damaged inside; a folder that cannot be written stays."""
+        with contextlib.suppress(OSError), whole_file(self._reason_file(generation)) as beside:
             beside.touch(PRIVATE_FILE)
             beside.write_text(reason, encoding="utf-8")
 
-    def _reason_file(self, state: State) -> Path:
-        return self.path / f"{state.generation}.damaged"
+    def _reason_file(self, generation: int) -> Path:
+        return self.path / f"{generation}.damaged"
 
     def publish(self, state: State) -> None:
         """Make ``state`` the current one, and delete files that it does not name; the caller must hold the lock."""
@@ -229,19 +229,20 @@ class Cache:
         """Lock out every other sync, in this process or another; create the folder.
 
         Raises:
-            CacheError: another sync did not end within ``timeout_s``, or the folder is not writable.
+            CacheError: another sync did not end within ``timeout_s``.
+            UnwritableCacheError: the folder is not writable.
         """
         remedy = "set DIODE_CACHE to a folder of your own, or read it as it is with --no-sync"
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE)
         except OSError as error:
-            raise CacheError(f"{self} cannot be written ({error.strerror}){self._age()}; {remedy}") from error
+            raise UnwritableCacheError(f"{self} cannot be written ({error.strerror}); {remedy}") from error
         try:
             self._wait_for(descriptor, timeout_s)
         except OSError as error:
             os.close(descriptor)
-            raise CacheError(f"{self} cannot be locked: {error.strerror}; {remedy}") from error
+            raise UnwritableCacheError(f"{self} cannot be locked: {error.strerror}; {remedy}") from error
         except BaseException:
             os.close(descriptor)
             raise
@@ -249,13 +250,6 @@ class Cache:
             yield
         finally:
             os.close(descriptor)
-
-    def _age(self) -> str:
-        """Return in words from when the content is, if there is any."""
-        with contextlib.suppress(CacheError):
-            if state := self.state():
-                return f" and is of {datetime.fromtimestamp(state.synced_at, UTC):%Y-%m-%d %H:%M} UTC"
-        return ""
 
     def _wait_for(self, descriptor: int, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s

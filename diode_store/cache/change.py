@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING
 import duckdb
 import numpy as np
 
-from diode_store.cache.base import FRESH, Base, make_plan
-from diode_store.cache.bench import NOW, opened, show_state
+from diode_store.cache.bench import opened, show_state
 from diode_store.cache.cache import BASE, RECENT, Reading, State
-from diode_store.cache.facts import TIMINGS_AT_ONCE, timings_per_measurement
-from diode_store.cache.grow import Growth
+from diode_store.cache.facts import timings_per_measurement
+from diode_store.cache.filling import FRESH, Filling
 from diode_store.cache.layout import REVISION
 from diode_store.cache.small import copy_small_tables
 from diode_store.cache.source import block_range, digests, highest_id
-from diode_store.cache.tables import STORED, create_all
-from diode_store.cache.worker import read_chunks
-from diode_store.errors import CacheError, first_line
+from diode_store.cache.tables import NOW, STORED, create_all
+from diode_store.errors import CacheError, UnwritableCacheError, first_line
 from diode_store.system.files import PRIVATE_FILE
 from diode_store.views.view_files import definitions_digest
 
@@ -117,24 +115,19 @@ class Change:
 
         Raises:
             BrokenCacheError: DuckDB cannot read the state before.
-            CacheError: the cache cannot be written.
+            UnwritableCacheError: the cache cannot be written.
         """
         # A clock that goes back must not give a number twice.
         generation = max(self._present.generation + 1, int(time.time() * 1e3))
         fresh = State(uuid, REVISION, definitions_digest(), generation, time.time())
         try:
             return self._made(fresh, before, self._cache.path / f"{RECENT}.new")
-        except duckdb.Error as error:
-            if _FULL.search(str(error)):
-                raise CacheError(
-                    f"{self._cache} cannot be written: {first_line(error)}; free some space or check its folder"
-                ) from error
-            raise BrokenCacheError(first_line(error)) from error
-        except OSError as error:
-            raise CacheError(
-                f"{self._cache} cannot be written: {error.strerror or first_line(error)}; "
-                "free some space or check its folder"
-            ) from error
+        except (duckdb.Error, OSError) as error:
+            reason = getattr(error, "strerror", None) or first_line(error)
+            if isinstance(error, duckdb.Error) and not _FULL.search(reason):
+                raise BrokenCacheError(reason) from error
+            message = f"{self._cache} cannot be written: {reason}; free some space or check its folder"
+            raise UnwritableCacheError(message) from error
         finally:
             for litter in self._cache.path.glob("*.new*"):
                 with suppress(OSError):
@@ -153,9 +146,9 @@ class Change:
             after = _counted(work.after, connection)
         after = replace(after, base=before.base if old else None)
         if work.needs_first_base:
-            after = self._based(after, {}, recent, lambda con: self._first_base(con, work))
+            after = self._based(after, {}, recent, work)
         elif _has_outgrown(after, before) or (work.is_other and old):
-            after = self._based(after, old, recent, lambda con: self._next_base(con, (RECENT, *old)))
+            after = self._based(after, old, recent)
         else:
             after = replace(after, base_measurements=before.base_measurements, base_timings=before.base_timings)
         recent.chmod(PRIVATE_FILE)
@@ -196,19 +189,16 @@ class Change:
 
     def _grow(self, connection: duckdb.DuckDBPyConnection, work: _Work, *, has_base: bool) -> None:
         """Change the recent file."""
-        growth = Growth(connection, has_base=has_base)
+        filling = Filling(connection, RECENT, has_base=has_base)
         connection.execute("BEGIN")
-        growth.begin(work.difference.gone)
-        missing = work.difference.missing
-        step = max(1, int(TIMINGS_AT_ONCE / work.each))
-        chunks = [missing[start : start + step] for start in range(0, len(missing), step)]
-        for facts in read_chunks(self._warehouse, chunks, work.each * len(missing)):
-            self._took(work, *growth.add(facts))
+        filling.drop(work.difference.gone)
         self.dropped = len(work.difference.gone)
+        if len(work.difference.missing):
+            filling.add(self._warehouse, work.difference.missing, work.each, partial(self._took, work))
         if work.is_other and not has_base:
-            growth.renew()
+            filling.renew()
         if not (work.is_other and has_base):
-            growth.end()
+            filling.end()
         connection.execute("COMMIT")
 
     def _took(self, work: _Work, measurements: int, timings: int) -> None:
@@ -219,17 +209,25 @@ class Change:
         self._warehouse.left_out.clear()
         self._on_progress(timings)
 
-    def _based(
-        self,
-        after: State,
-        old: dict[str, Path],
-        recent: Path,
-        write: Callable[[duckdb.DuckDBPyConnection], None],
-    ) -> State:
-        """Write a new base, and empty the recent file of what the base has; return the state with the base."""
+    def _based(self, after: State, old: dict[str, Path], recent: Path, work: _Work | None = None) -> State:
+        """Write a new base, and empty the recent file of what the base has; return the state with the base.
+
+        Args:
+            after: the state, whose recent file is complete.
+            old: the base before.
+            recent: the recent file.
+            work: a first copy, which goes from the warehouse into the base; None if the recent file has everything.
+        """
         path = self._cache.path / f"{BASE}.new"
         with opened(old, {RECENT: recent, FRESH: path}) as connection:
-            write(connection)
+            show_state(connection, Reading(State(dropped=1, changed=1), {}), () if work else (RECENT, *old))
+            filling = Filling(connection, FRESH, has_base=False)
+            filling.copy()
+            if work:
+                filling.add(self._warehouse, work.difference.missing, work.each, partial(self._took, work))
+            connection.execute("BEGIN")
+            filling.end()
+            connection.execute("COMMIT")
             for name in (*STORED, "dropped", "changed"):
                 connection.execute(f"DELETE FROM {RECENT}.{name}")
             measurements, timings = connection.execute(_TOTALS.format(f"{FRESH}.measurements")).fetchall()[0]
@@ -245,16 +243,6 @@ class Change:
             dropped=0,
             changed=0,
         )
-
-    def _first_base(self, connection: duckdb.DuckDBPyConnection, work: _Work) -> None:
-        with self._warehouse.snapshot():
-            plan = make_plan(self._warehouse, work.each)
-        facts = read_chunks(self._warehouse, plan.chunks, work.each * len(plan.ids))
-        Base(connection).write_from_warehouse(plan, facts, partial(self._took, work))
-
-    def _next_base(self, connection: duckdb.DuckDBPyConnection, kinds: Sequence[str]) -> None:
-        show_state(connection, Reading(State(dropped=1, changed=1), {}), kinds)
-        Base(connection).write_from_cache()
 
 
 def _counted(after: State, connection: duckdb.DuckDBPyConnection) -> State:

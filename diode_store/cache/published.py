@@ -25,7 +25,7 @@ from diode_store.cache.layout import BYTES, FACTS, INT, MARKS, SNAPSHOTS, TEXT
 from diode_store.cache.source import BLOCK
 from diode_store.cache.tables import SETTINGS, create, quoted
 from diode_store.delta.table import errors_of_delta, literal, open_table, table_url
-from diode_store.errors import CacheError, PublishedTableError, first_line
+from diode_store.errors import CacheError, PublishedTableError, UnwritableCacheError, first_line
 from diode_store.system.files import PRIVATE_FILE, wait_for_lock, whole_file
 from diode_store.system.private_folder import SPILL, private_folder
 from diode_store.system.urls import redact
@@ -161,7 +161,9 @@ def open_published(text: str, folder: Path, is_new: Callable[[], bool]) -> Itera
         catalog.unlink(missing_ok=True)
         raise CacheError(f"{catalog} was damaged and is removed: {first_line(error)}; try again") from error
     except OSError as error:
-        raise CacheError(f"{folder} cannot be written: {error.strerror or first_line(error)}") from error
+        raise UnwritableCacheError(
+            f"{folder} cannot be written: {error.strerror or first_line(error)}; free some space or check its folder"
+        ) from error
 
 
 @contextlib.contextmanager

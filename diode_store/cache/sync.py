@@ -7,8 +7,10 @@ loads DuckDB and Arrow.
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from diode_store.cache.cache import State
@@ -16,7 +18,8 @@ from diode_store.cache.layout import REVISION
 from diode_store.cache.opening import open_source, stamp
 from diode_store.cache.source import digests, highest_id, warehouse_uuid
 from diode_store.cache.stamp import is_remembered, remember
-from diode_store.errors import CacheError, DamagedCacheError
+from diode_store.errors import CacheError, DamagedCacheError, UnwritableCacheError
+from diode_store.system.urls import is_published
 from diode_store.views.view_files import definitions_digest
 
 if TYPE_CHECKING:
@@ -81,6 +84,34 @@ def sync(
                     return _locked(warehouse, cache, on_progress, started, rebuild=rebuild)
         remember(cache, present.generation, seen)
     return report_of(present, started)
+
+
+def sync_to_read(url: str, cache: Cache, *, on_progress: Callable[[float], None] = lambda _timings: None) -> SyncReport:
+    """Sync before reading; a cache that cannot be written stays as it is, which a line on stderr says.
+
+    Raises:
+        SchemaError: there is no warehouse, or one of another revision.
+        DatabaseError: the warehouse cannot be read.
+        CacheError: there is no cache of this warehouse and none can be written.
+    """
+    started = time.monotonic()
+    try:
+        return sync(url, cache, on_progress=on_progress)
+    except UnwritableCacheError as error:
+        state = _usable(cache)
+        if state is None or not _is_of(state, url):
+            raise
+        moment = datetime.fromtimestamp(state.synced_at, UTC)
+        sys.stderr.write(f"{error.reason}; the answer is of {moment:%Y-%m-%d %H:%M} UTC\n")
+        return report_of(state, started)
+
+
+def _is_of(state: State, url: str) -> bool:
+    """Return whether a cache has the content of the warehouse, and not of another one in its folder before."""
+    if is_published(url):
+        return True  # a published table has a folder of its own
+    with open_source(url) as warehouse, warehouse.snapshot():
+        return state.warehouse == warehouse_uuid(warehouse)
 
 
 def _usable(cache: Cache) -> State | None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from diode_store.cache.cache import Reading
 
+NOW = "now"
+"""Schema of a sync's views that join the attached files to one state."""
 SETTINGS: dict[str, Any] = {
     # DuckDB must not take a variable of the calling Python program for a table.
     "python_enable_replacements": False,

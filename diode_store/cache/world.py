@@ -6,21 +6,20 @@ of the summaries run over it unchanged. So a summary is the same whether a sync 
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from diode_store.cache.cache import RECENT
 from diode_store.cache.layout import FACTS, SNAPSHOTS
-from diode_store.cache.tables import STORED, create
+from diode_store.cache.tables import NOW
 from diode_store.records import Hardware
 from diode_store.views.roofline_sql import hardware_table, peaks_of
 from diode_store.views.view_files import base_statements, definition
 from diode_store.warehouse import record_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     import duckdb
-    import pyarrow as pa
+    import numpy as np
+    from numpy.typing import NDArray
 
 _BOUNDS = "b.flops, b.bytes_moved, b.peak_tflops, b.peak_gb_per_s, b.roofline_us, b.certain_us, b.least_us"
 # The bounds of new cases need not wait for all problems times all devices.
@@ -30,28 +29,6 @@ _NUMBERED = """
     FROM {cases} AS n
     LEFT JOIN bounds AS b ON b.hardware_id = n.hardware_id AND b.problem_id = n.problem_id
     ORDER BY n.case_no
-"""
-
-_TAKE = """
-    INSERT INTO stored_measurements
-    SELECT t.*, n.case_no, coalesce(c.timings, 0), coalesce(c.failures, 0), coalesce(c.estimates, 0)
-    FROM taken_measurements AS t
-    JOIN known_cases AS n
-        ON n.hardware_id = t.hardware_id AND n.environment_id = t.environment_id AND n.problem_id = t.problem_id
-        AND n.regime IS NOT DISTINCT FROM t.regime
-    LEFT JOIN (
-        SELECT
-            measurement_id,
-            count(*) AS timings,
-            count(*) FILTER (outcome <> 'ok') AS failures,
-            count(*) FILTER (is_estimate) AS estimates
-        FROM taken_timings
-        GROUP BY measurement_id
-    ) AS c ON c.measurement_id = t.id
-"""
-_TAKE_TIMINGS = """
-    INSERT INTO stored_timings
-    SELECT t.*, m.case_no FROM taken_timings AS t JOIN stored_measurements AS m ON m.id = t.measurement_id
 """
 
 
@@ -71,67 +48,33 @@ def _devices(connection: duckdb.DuckDBPyConnection, select: str) -> list[tuple[i
     return [(number, Hardware(**dict(zip(record_fields.HARDWARE, row, strict=True)))) for number, *row in rows]
 
 
-def make_stored(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the tables of facts, which are empty."""
-    for table in FACTS:
-        connection.execute(create(STORED[table], f"stored_{table}", "TEMP TABLE"))
-
-
 class World:
-    """The tables of some cases, in the memory of a connection."""
+    """The tables of some cases of the state in the schema ``NOW``, in the memory of a connection."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, small: str, cases: str) -> None:
-        """Make the tables beside ``stored_measurements`` and ``stored_timings``, which are there.
-
-        Args:
-            connection: a connection that has no tables of these names.
-            small: the attached file with the small tables.
-            cases: SELECT of all numbered cases.
-        """
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Make the tables; the connection has none of these names, and a recent file with the small tables."""
         self._connection = connection
-        make_hardware(connection, f"FROM {small}.hardware")
+        make_hardware(connection, f"FROM {RECENT}.hardware")
         for name in SNAPSHOTS:
             if name != "hardware":
-                connection.execute(f"CREATE VIEW {name} AS FROM {small}.{name}")
-        connection.execute(f"CREATE VIEW known_cases AS {cases}")
-        connection.execute("CREATE TEMP TABLE weights (measurement_id BIGINT, weight INTEGER)")
+                connection.execute(f"CREATE VIEW {name} AS FROM {RECENT}.{name}")
+        connection.execute(f"CREATE VIEW known_cases AS FROM {NOW}.known_cases")
+        self._show("false")
         for statements in base_statements():
             connection.execute(statements)
 
-    def clear(self) -> None:
-        """Empty the tables."""
-        for name in ("stored_measurements", "stored_timings", "weights"):
-            self._connection.execute(f"TRUNCATE {name}")
+    def show(self, cases: NDArray[np.int32]) -> None:
+        """Show the measurements and timings of these cases."""
+        first, last = cases.min(), cases.max()
+        condition = f"case_no BETWEEN {first:d} AND {last:d}"
+        if len(cases) <= last - first:
+            condition = f"case_no IN ({', '.join(map(str, cases.tolist()))})"
+        self._show(condition)
 
-    def take(
-        self, facts: Iterable[tuple[str, pa.RecordBatch]], new_cases: Callable[[], None] = lambda: None
-    ) -> tuple[int, int]:
-        """Fill the tables from a warehouse; return the numbers of measurements and timings.
-
-        Args:
-            facts: batches of measurements and timings, with their table.
-            new_cases: numbers the cases of the measurements, which have the name ``taken_measurements`` meanwhile.
-        """
-        from diode_store.cache.arrow_rows import tables_of
-        from diode_store.cache.bench import as_table, value
-
-        found = tables_of(facts)
-        self.clear()
-        with ExitStack() as stack:
-            for table, rows in found.items():
-                stack.enter_context(as_table(self._connection, f"taken_{table}", rows))
-            new_cases()
-            self._connection.execute(_TAKE)
-            self._connection.execute(_TAKE_TIMINGS)
-        counts = ("stored_measurements", "stored_timings")
-        measurements, timings = (value(self._connection, f"SELECT count(*) FROM {name}") for name in counts)
-        return measurements, timings
-
-    def store(self, into: str) -> None:
-        """Add the measurements and timings to the tables of a file, sorted."""
-        self._connection.execute(f"INSERT INTO {into}.measurements FROM stored_measurements ORDER BY case_no, id")
-        order = "case_no, measurement_id, config_id"
-        self._connection.execute(f"INSERT INTO {into}.timings FROM stored_timings ORDER BY {order}")
+    def _show(self, condition: str) -> None:
+        for table in FACTS:
+            select = f"FROM {NOW}.stored_{table} WHERE {condition}"
+            self._connection.execute(f"CREATE OR REPLACE TEMP VIEW stored_{table} AS {select}")
 
     def number(self, cases: str, target: str) -> None:
         """Write the numbered cases of a table to another one, with their bounds."""

@@ -24,7 +24,7 @@ import typer
 from diode_store.command_line.option_values import guard
 from diode_store.command_line.render import cell_text, fitting_columns, json_value, plain_table, printable
 from diode_store.command_line.stopping import sigterm_as_ctrl_c
-from diode_store.errors import CORRUPT, DatabaseError, DiodeError
+from diode_store.errors import CORRUPT, DatabaseError, DiodeError, first_line, mark_damaged
 from diode_store.system.files import unusable_path
 from diode_store.system.settings import default_database_url
 from diode_store.system.urls import refuse_password_on_command_line
@@ -230,6 +230,7 @@ def _end_for_duckdb(error: Exception) -> None:
     if str(error) == "Query interrupted":  # for a Ctrl-C that it noticed itself
         sys.exit(INTERRUPTED)
     if CORRUPT in str(error):  # in a command without a process for its query
+        mark_damaged(f"the cache is damaged: {first_line(error)}")
         print_error("the cache is damaged; run `diode cache rebuild`")
         sys.exit(1)
 

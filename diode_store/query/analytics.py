@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from diode_store.cache.cache import Cache, Reading, cache_of
-from diode_store.cache.sync import SyncReport
-from diode_store.cache.sync import sync as sync_cache
+from diode_store.cache.sync import SyncReport, sync_to_read
 from diode_store.cache.tables import SETTINGS, attach, sources
 from diode_store.cache.world import make_hardware
-from diode_store.errors import DamagedCacheError, first_line
+from diode_store.errors import DamagedCacheError, first_line, mark_damaged
 from diode_store.system.private_folder import SPILL, private_folder
 from diode_store.views import view_files
 from diode_store.views.view_files import VIEWS
@@ -52,12 +51,12 @@ def connect(
     Raises:
         SchemaError: ``store_url`` has no warehouse, or one of another revision.
         DatabaseError: the warehouse cannot be read.
-        CacheError: the cache cannot be written or read.
+        CacheError: there is no cache and none can be written, or it cannot be read.
         DiodeError: no folder for temporary files can be made.
     """
     cache = cache_of(store_url, cache_dir)
     if sync:
-        on_sync(sync_cache(store_url, cache, on_progress=on_progress))
+        on_sync(sync_to_read(store_url, cache, on_progress=on_progress))
     return open_cache(cache, views=views)
 
 
@@ -115,7 +114,9 @@ def open_state(
             _make_tables(connection, reading)
             add_views(connection, views)
         except duckdb.Error as error:
-            raise DamagedCacheError(f"the cache is damaged: {first_line(error)}") from error
+            reason = f"the cache is damaged: {first_line(error)}"
+            mark_damaged(reason)
+            raise DamagedCacheError(reason) from error
         undo.pop_all()
     return connection
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from diode_store.cache.cache import cache_of
 from diode_store.cache.opening import require_something_to_read
-from diode_store.cache.sync import SyncReport
-from diode_store.cache.sync import sync as sync_cache
-from diode_store.errors import DamagedCacheError, DiodeError, QueryError
+from diode_store.cache.sync import SyncReport, sync_to_read
+from diode_store.errors import DamagedCacheError, DiodeError, QueryError, mark_damaged
 from diode_store.processes.child import Child, ChildError, ChildLateError, ChildMemoryError
 from diode_store.query.limits import DEFAULT, Limits
 from diode_store.system.private_folder import SPILL, private_folder
@@ -53,7 +52,7 @@ def open_session(
     Raises:
         SchemaError: ``store_url`` has no warehouse, or one of another revision.
         DatabaseError: the warehouse cannot be read.
-        CacheError: the cache cannot be written or read.
+        CacheError: there is no cache and none can be written, or it cannot be read.
         DiodeError: no folder for temporary files can be made.
     """
     if not sync:
@@ -62,7 +61,7 @@ def open_session(
     worker = _Worker(limits)  # it imports DuckDB while this process syncs
     try:
         if sync:
-            on_sync(sync_cache(store_url, cache, on_progress=on_progress))
+            on_sync(sync_to_read(store_url, cache, on_progress=on_progress))
         return Session(cache, limits, worker)
     except BaseException:
         worker.close()
@@ -185,7 +184,7 @@ class Session:
         try:
             yield from worker.answers(request)
         except DamagedCacheError as error:
-            self.cache.mark_damaged(self.reading.state, error.reason)
+            mark_damaged(error.reason)
             raise
         except QueryError:
             if self.is_closed:  # closing ends the process

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from diode_store.errors import CORRUPT, DamagedCacheError, QueryError
+from diode_store.errors import CORRUPT, DamagedCacheError, QueryError, mark_damaged
 from diode_store.query.guard import NO_ZONES, check_reads_only, one_line, without_semicolon
 
 if TYPE_CHECKING:
@@ -200,7 +200,9 @@ def errors_of_duckdb() -> Iterator[None]:
         yield
     except (duckdb.Error, OSError) as error:
         if CORRUPT in str(error):
-            raise DamagedCacheError(f"the cache is damaged: {one_line(error)}") from error
+            reason = f"the cache is damaged: {one_line(error)}"
+            mark_damaged(reason)
+            raise DamagedCacheError(reason) from error
         raise QueryError(one_line(error)) from error
 
 

@@ -3,41 +3,37 @@ WITH
 -- include _times.sql
 ,
 near AS (
-    SELECT
-        case_id,
-        any_value(l.configs) AS configs,
-        any_value(l.sigma) AS sigma,
-        any_value(l.tie_us) AS tie_us,
-        any_value(l.second_us) AS second_us,
-        list({'us': t.runtime_us, 'config_id': t.config_id, 'repeats': t.repeats}
-            ORDER BY t.runtime_us, t.config_id) AS configs_near
+    SELECT case_id, list_sort(list({'us': t.runtime_us, 'config_id': t.config_id, 'repeats': t.repeats})) AS configs_near
     FROM times AS t
     JOIN limits AS l USING (case_id)
     WHERE t.runtime_us <= greatest(l.tie_us, l.second_us)
     GROUP BY case_id
 ),
--- include _sides.sql
-,
-of_template AS (
+of_template AS MATERIALIZED (
+    SELECT
+        t.case_id,
+        c.template,
+        min({'us': t.runtime_us, 'config_id': t.config_id, 'repeats': t.repeats}) AS fastest,
+        count(*) AS configs
+    FROM times AS t
+    JOIN configs AS c ON c.id = t.config_id
+    GROUP BY ALL
+),
+-- The best of all kernels, of vendor kernels and of Triton kernels follow from the best of each template.
+best AS (
     SELECT
         case_id,
-        list({
+        list_sort(list({
             'template': template,
             'config_id': fastest.config_id,
             'us': fastest.us,
             'repeats': fastest.repeats,
             'configs': configs
-        } ORDER BY template) AS templates
-    FROM (
-        SELECT
-            t.case_id,
-            c.template,
-            min({'us': t.runtime_us, 'config_id': t.config_id, 'repeats': t.repeats}) AS fastest,
-            count(*) AS configs
-        FROM times AS t
-        JOIN configs AS c ON c.id = t.config_id
-        GROUP BY ALL
-    )
+        })) AS templates,
+        min(fastest) AS best,
+        min(fastest) FILTER (template LIKE 'aten::%') AS vendor,
+        min(fastest) FILTER (template LIKE 'triton::%') AS triton
+    FROM of_template
     GROUP BY case_id
 ),
 taken AS (
@@ -59,24 +55,24 @@ SELECT
     w.configs_near[2].config_id AS runner_up_config_id,
     w.configs_near[2].us AS runner_up_us,
     list_transform(
-        list_filter(w.configs_near, lambda near: near.us <= w.tie_us), lambda near: near.config_id
+        list_filter(w.configs_near, lambda near: near.us <= l.tie_us), lambda near: near.config_id
     ) AS tie_config_ids,
-    w.sigma,
-    w.tie_us,
-    w.second_us,
-    w.configs,
+    l.sigma,
+    l.tie_us,
+    l.second_us,
+    l.configs,
     r.best.config_id AS best_config_id,
     r.best.us AS best_us,
     r.vendor.config_id AS vendor_config_id,
     r.vendor.us AS vendor_us,
     r.triton.config_id AS triton_config_id,
     r.triton.us AS triton_us,
-    o.templates,
+    r.templates,
     t.measurements,
     t.first_measured_at,
     t.last_measured_at
 FROM near AS w
+JOIN limits AS l USING (case_id)
 JOIN cases AS m USING (case_id)
 JOIN taken AS t ON t.case_no = w.case_id
 LEFT JOIN best AS r USING (case_id)
-LEFT JOIN of_template AS o USING (case_id)

@@ -22,8 +22,8 @@ pairs AS (
     SELECT
         case_id,
         config_id,
-        sum(timed_us) / count(timed_us) AS timed_us,
-        sum(estimate_us) / count(estimate_us) AS estimate_us,
+        avg(timed_us) AS timed_us,
+        avg(estimate_us) AS estimate_us,
         best_failure(failure) AS failure,
         count(*) AS observations
     FROM seen

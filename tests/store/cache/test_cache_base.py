@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from cache_reading import ask, measurement_ids
 
-from diode_store.cache import change, facts, worker
+from diode_store.cache import change, facts, filling, worker
 from diode_store.cache import sync as sync_module
 from diode_store.cache.cache import Cache
 from diode_store.cache.sync import sync
@@ -31,7 +33,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ten timings be many."""
     monkeypatch.setattr(change, "MOST_RECENT", 10)
     monkeypatch.setattr(facts, "TIMINGS_AT_ONCE", 7)
-    monkeypatch.setattr(change, "TIMINGS_AT_ONCE", 7)
+    monkeypatch.setattr(filling, "TIMINGS_AT_ONCE", 7)
 
 
 @pytest.mark.parametrize("workers", [False, True], ids=["rows", "columns"])
@@ -78,7 +80,6 @@ def test_what_comes_later_is_recent_until_it_is_much(
     assert len(list(cache.path.glob("base-*"))) == 1
 
 
-@pytest.mark.long
 def test_deleted_measurements_leave_the_base(
     store: Store, database_url: str, cache: Cache, database_path: Path, make_measurement: MakeMeasurement
 ) -> None:
@@ -145,18 +146,29 @@ def test_readers_beside_syncs(store: Store, database_url: str, cache: Cache, mak
 
 
 def test_a_folder_that_cannot_be_written(
-    store: Store, database_url: str, cache: Cache, make_measurement: MakeMeasurement
+    store: Store,
+    database_url: str,
+    cache: Cache,
+    make_measurement: MakeMeasurement,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A sync that has something to do says so in one line; without a sync the cache answers as it is."""
+    """A sync is an error; a reader gets what is there, and a line with its age, unless it is another warehouse's."""
     store.write([make_measurement(1)])
     sync(database_url, cache)
     store.write([make_measurement(2)])
     (cache.path / "lock").unlink()
     (cache.path / "lock").symlink_to("elsewhere")  # root may write any folder, but the lock is no link
-    with pytest.raises(CacheError, match=r"cannot be written \(.*\) and is of 20.* UTC; set DIODE_CACHE .*--no-sync"):
+    with pytest.raises(CacheError, match=r"cannot be written \(.*\); set DIODE_CACHE .*--no-sync"):
+        sync(database_url, cache)
+    for is_synced, said in (True, r".* cannot be written \(.*\); the answer is of 20.* UTC\n"), (False, ""):
+        with closing(analytics.connect(database_url, sync=is_synced)) as connection:
+            assert connection.execute("SELECT count(*) FROM timings").fetchall() == [(3,)]
+        assert re.fullmatch(said, capsys.readouterr().err)
+    state = cache.state()
+    assert state is not None
+    cache.publish(replace(state, warehouse="another"))
+    with pytest.raises(CacheError, match="cannot be written"):
         analytics.connect(database_url)
-    with closing(analytics.connect(database_url, sync=False)) as connection:
-        assert connection.execute("SELECT count(*) FROM timings").fetchall() == [(3,)]
 
 
 def test_a_sync_that_fails_leaves_the_old_state(

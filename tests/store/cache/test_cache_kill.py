@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _WORK = """
 import sys
 from pathlib import Path
-from diode_store.cache import base, cache, change, facts, sync, worker
-for module in (base, change, facts):
+from diode_store.cache import cache, change, facts, filling, sync, worker
+for module in (facts, filling):
     module.TIMINGS_AT_ONCE = 90
 if sys.argv[3] == "several":
     worker.WORTH_A_PROCESS = 1

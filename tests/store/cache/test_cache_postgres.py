@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from cache_reading import ask, did, measurement_ids
 
-from diode_store.cache import base, change, facts
+from diode_store.cache import change, facts, filling
 from diode_store.cache.cache import Cache
 from diode_store.cache.opening import open_source
 from diode_store.cache.source import digests
@@ -123,9 +123,8 @@ def test_chunks_are_cut_between_measurements(
     postgres_url: str, server_cache: Cache, make_measurement: MakeMeasurement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory stays flat because a chunk has a size; each measurement is whole, in the recent file and in a base."""
-    monkeypatch.setattr(change, "TIMINGS_AT_ONCE", 7)
     monkeypatch.setattr(facts, "TIMINGS_AT_ONCE", 7)
-    monkeypatch.setattr(base, "TIMINGS_AT_ONCE", 7)
+    monkeypatch.setattr(filling, "TIMINGS_AT_ONCE", 7)
     _fill(postgres_url, range(20), make_measurement)
     counts = "SELECT count(*) FROM (SELECT measurement_id FROM timings GROUP BY 1 HAVING count(*) = 3)"
     for most_recent in (100, 10):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from view_warehouse import CPP, TMA, VENDOR, WHOLE, A, B, C, estimate
 
-from diode_store.cache import base, change, grow
+from diode_store.cache import change, filling
 from diode_store.cache.cache import Cache
 from diode_store.cache.sync import sync
 from diode_store.errors import CacheError
@@ -71,7 +71,14 @@ def check(cache: Cache) -> None:
     with closing(_unlocked(cache)) as connection:
         expected = by_the_original_views(connection)
     for view in VIEWS:
-        assert kept[view] == expected[view], view
+        assert rounded(kept[view]) == rounded(expected[view]), view
+
+
+def rounded(value: Any) -> Any:
+    """Return rows without the last digits of their figures, which depend on the order of a sum."""
+    if isinstance(value, (list, tuple)):
+        return [rounded(each) for each in value]
+    return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
 def _unlocked(cache: Cache) -> duckdb.DuckDBPyConnection:
@@ -168,9 +175,8 @@ def test_summaries_after_any_history(
         history, cache = History(database, seed), Cache(tmp_path / f"{seed}.cache")
         for name, module, value in (
             ("MOST_RECENT", change, history.chance.choice((15, 40, 1_000))),
-            ("TIMINGS_AT_ONCE", grow, 11),
-            ("TIMINGS_AT_ONCE", base, 11),
-            ("_SUMMARIZED_AT_ONCE", base, 23),
+            ("TIMINGS_AT_ONCE", filling, 11),
+            ("_SUMMARIZED_AT_ONCE", filling, 23),
         ):
             monkeypatch.setattr(module, name, value)
         with closing(history):
