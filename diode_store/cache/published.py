@@ -236,7 +236,8 @@ class PublishedRows:
         if columns is FACTS["measurements"] and list(self.rows(f"FROM ({sql}) ANTI JOIN pending USING (id) LIMIT 1")):
             raise CacheError("the cache lost measurements of the published table; run `diode cache rebuild`")
         for batch in self._connection.sql(sql).to_arrow_reader(_ROWS_A_BATCH):
-            yield from pa.Table.from_batches([batch]).cast(arrow_schema(columns)).to_batches()
+            table = pa.Table.from_batches([batch]).rename_columns(list(columns))
+            yield from table.cast(arrow_schema(columns)).to_batches()
 
     def blocks(self, table: str, key: str) -> dict[str, str]:
         """See ``WarehouseRows``."""

@@ -47,8 +47,8 @@ def publish(
     if (compact or vacuum) and report.version is not None:
         table = delta.open_table(report.table)
         with progress("tidying the table"):
-            if compact and not dry_run:
-                found["compacted_files"] = delta.compact(table)
+            if compact:
+                found["compacted_files"] = delta.compact(table, dry_run=dry_run)
             if vacuum:
                 found["vacuumed_files"] = len(delta.vacuum(table, dry_run=dry_run))
         found["version"] = table.version()

@@ -8,11 +8,16 @@ twice; see ``diode_store.query.publish``.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 from datetime import timedelta
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from diode_store.delta.contract import COLUMNS, PARTITIONS, STATISTICS, VERSION, table_name, version_of
 from diode_store.errors import PublishedTableError, first_line
@@ -22,11 +27,13 @@ from diode_store.system.urls import TABLE_SCHEMES, redact
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
-    from deltalake import DeltaTable
+    from deltalake import CommitProperties, DeltaTable, WriterProperties
 
 KEEP = timedelta(days=7)
 """Time for which replaced files stay, because a reader may still use them; Delta's own default."""
+REWRITES = "torch-diode rewrites"
+"""Name of the transactions that replace files. delta-rs 1.6 lets two commits replace one file, which doubles its rows;
+a common transaction number makes it refuse the second."""
 TARGET_BYTES = 256 * 2**20
 """Size of the files that ``compact`` writes."""
 
@@ -37,6 +44,7 @@ _COLORS = re.compile("\x1b\\[[0-9;]*m")
 _NO_ACCESS = re.compile(
     "credential|token request|account must|access.?denied|forbidden|unauthori[sz]ed|signature", re.IGNORECASE
 )
+_ATTEMPTS = 10
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
@@ -132,8 +140,6 @@ def open_or_create(url: str) -> DeltaTable:
 
 def arrow_schema() -> pa.Schema:
     """Return the columns of a published table as Arrow types."""
-    import pyarrow as pa
-
     types = {
         "string": pa.string(),
         "long": pa.int64(),
@@ -144,13 +150,77 @@ def arrow_schema() -> pa.Schema:
     return pa.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
 
 
-def compact(table: DeltaTable) -> int:
-    """Join small files within each device and month; return the number of files that were replaced."""
+def numbered(table: DeltaTable, *names: str) -> CommitProperties:
+    """Return properties of a commit with the next transaction number of each name.
+
+    Of two commits that read one version of the table and have one name in common, Delta refuses the second.
+    """
+    from deltalake import CommitProperties, Transaction
+
+    return CommitProperties(
+        app_transactions=[Transaction(name, (table.transaction_version(name) or 0) + 1) for name in names]
+    )
+
+
+def compact(table: DeltaTable, *, dry_run: bool) -> int:
+    """Write the files of a device and month anew if that makes them half as many; return the number of old files.
+
+    delta-rs has ``optimize.compact``, but its commits take no transaction number.
+
+    Raises:
+        PublishedTableError: the table cannot be written, or other writers replace files all the time.
+    """
     with errors_of_delta(table.table_uri):
-        replaced = table.optimize.compact(target_size=TARGET_BYTES)
-        table.create_checkpoint()
-        table.cleanup_metadata()
-    return int(replaced["numFilesRemoved"])
+        files = pa.table(table.get_add_actions(flatten=True))
+    places = files.group_by([f"partition.{name}" for name in PARTITIONS])
+    replaced = 0
+    for found in places.aggregate([("size_bytes", "count"), ("size_bytes", "sum")]).to_pylist():
+        count = found["size_bytes_count"]
+        if count > 2 * math.ceil(found["size_bytes_sum"] / TARGET_BYTES):
+            if not dry_run:
+                _rewrite(table, {name: found[f"partition.{name}"] for name in PARTITIONS})
+            replaced += count
+    if replaced and not dry_run:
+        with errors_of_delta(table.table_uri):
+            table.create_checkpoint()
+            table.cleanup_metadata()
+    return replaced
+
+
+def _rewrite(table: DeltaTable, place: dict[str, str]) -> None:
+    """Replace the files of a device and month; files that are added meanwhile stay as they are."""
+    import pyarrow.dataset as ds
+    from deltalake import write_deltalake
+    from deltalake.exceptions import CommitFailedError
+
+    for _ in range(_ATTEMPTS):
+        with errors_of_delta(table.table_uri):
+            table.update_incremental()
+            condition = reduce(and_, (ds.field(name) == value for name, value in place.items()))
+            rows = table.to_pyarrow_dataset().scanner(filter=condition, batch_readahead=1, fragment_readahead=1)
+            try:
+                write_deltalake(
+                    table,
+                    rows.to_reader(),
+                    mode="overwrite",
+                    predicate=" AND ".join(f"{name} = {literal(value)}" for name, value in place.items()),
+                    partition_by=list(PARTITIONS),
+                    target_file_size=TARGET_BYTES,
+                    writer_properties=writer(),
+                    commit_properties=numbered(table, REWRITES),
+                )
+            except CommitFailedError:
+                continue
+            table.update_incremental()
+            return
+    raise PublishedTableError(f"{table.table_uri}: other writers replaced files meanwhile; compact again later")
+
+
+def writer() -> WriterProperties:
+    """Return how files are written."""
+    from deltalake import WriterProperties
+
+    return WriterProperties(compression="ZSTD")
 
 
 def vacuum(table: DeltaTable, *, dry_run: bool) -> list[str]:

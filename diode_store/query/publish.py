@@ -22,7 +22,17 @@ import pyarrow as pa
 from diode_store.cache.cache import cache_of
 from diode_store.cache.sync import sync
 from diode_store.delta.contract import PARTITIONS
-from diode_store.delta.table import arrow_schema, errors_of_delta, find_table, literal, open_or_create, table_url
+from diode_store.delta.table import (
+    REWRITES,
+    arrow_schema,
+    errors_of_delta,
+    find_table,
+    literal,
+    numbered,
+    open_or_create,
+    table_url,
+    writer,
+)
 from diode_store.errors import PublishedTableError
 from diode_store.query.analytics import open_cache
 from diode_store.system.files import PRIVATE_FILE, read_bounded, whole_file
@@ -245,7 +255,7 @@ class _Publication:
             self._replace(table, *place[0])
         for part, added, timings in self._rows(_PARTS):
             self._choose("SELECT id FROM new WHERE part = $1", part)
-            self._write_chosen(table, mode="append")
+            self._write_chosen(table, self._next(), mode="append")
             self._count(added=added, added_timings=timings)
             self._on_progress(timings)
 
@@ -263,10 +273,10 @@ class _Publication:
         kept = [number for _, number in rows if number is not None]
         if kept:
             self._choose("SELECT unnest($1::BIGINT[]) AS id", kept)
-            self._write_chosen(table, mode="overwrite", predicate=predicate)
+            self._write_chosen(table, self._next(REWRITES), mode="overwrite", predicate=predicate)
         else:
             with errors_of_delta(self._report.table):
-                table.delete(predicate, commit_properties=self._next(), writer_properties=_writer())
+                table.delete(predicate, commit_properties=self._next(REWRITES), writer_properties=writer())
                 table.update_incremental()
         self._connection.execute(
             "DELETE FROM other WHERE measurement_uid IN (SELECT unnest($1::VARCHAR[]))", [[uid for uid, _ in rows]]
@@ -276,7 +286,7 @@ class _Publication:
     def _choose(self, select: str, value: Any) -> None:
         self._connection.execute(f"CREATE OR REPLACE TEMP TABLE chosen AS {select}", [value])
 
-    def _write_chosen(self, table: DeltaTable, **how: Any) -> None:
+    def _write_chosen(self, table: DeltaTable, properties: CommitProperties, **how: Any) -> None:
         """Commit the timings of the chosen measurements."""
         from deltalake import write_deltalake
 
@@ -286,20 +296,19 @@ class _Publication:
                 table,
                 pa.RecordBatchReader.from_batches(arrow_schema(), _as_published(reader)),
                 partition_by=list(PARTITIONS),
-                writer_properties=_writer(),
-                commit_properties=self._next(),
+                writer_properties=writer(),
+                commit_properties=properties,
                 **how,
             )
             table.update_incremental()
 
-    def _next(self) -> CommitProperties:
-        """Return the warehouse's next transaction number, which Delta refuses if a later commit has it."""
-        from deltalake import CommitProperties, Transaction
+    def _next(self, *names: str) -> CommitProperties:
+        """Return properties of the warehouse's next commit, which Delta refuses if another one was first."""
         from deltalake.exceptions import CommitFailedError
 
-        if self._transaction() != self._last:  # the table was read again after the last commit
+        if self._table is None or self._transaction() != self._last:  # the table was read again after the last commit
             raise CommitFailedError
-        return CommitProperties(app_transactions=[Transaction(self._report.warehouse, self._last + 1)])
+        return numbered(self._table, self._report.warehouse, *names)
 
     def _transaction(self) -> int:
         return 0 if self._table is None else self._table.transaction_version(self._report.warehouse) or 0
@@ -344,9 +353,3 @@ def _as_published(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     """Yield batches with the table's columns and types; the cache's times are in UTC, without saying so."""
     for batch in reader:
         yield pa.Table.from_batches([batch]).select(arrow_schema().names).cast(arrow_schema()).to_batches()[0]
-
-
-def _writer() -> Any:
-    from deltalake import WriterProperties
-
-    return WriterProperties(compression="ZSTD")

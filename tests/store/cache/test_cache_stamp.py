@@ -8,7 +8,7 @@ import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cache_reading import did, measurement_ids
@@ -32,9 +32,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     opened: list[str] = []
     original = cache_sync.open_source
 
-    def noted(url: str) -> object:
+    def noted(url: str, *more: Any) -> object:
         opened.append(url)
-        return original(url)
+        return original(url, *more)
 
     monkeypatch.setattr(cache_sync, "open_source", noted)
     return opened

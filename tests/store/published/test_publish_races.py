@@ -36,7 +36,7 @@ for number in range(int(rounds)):
     publishing.publish(database, table)
     if number % 3 == 2:
         try:
-            compact(open_table(table))
+            compact(open_table(table), dry_run=False)
         except publishing.PublishedTableError:
             pass
 """
