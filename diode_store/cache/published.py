@@ -1,8 +1,8 @@
 """Read a published Delta table for the cache, as if it were a warehouse.
 
-A published table has keys, and a warehouse has ids. The *catalog*, a DuckDB file beside the cache, keeps the id of each
-measurement, device, environment, problem and config, so that a later sync copies only what is new. It holds the timings
-of new measurements until the cache has them. A measurement that several warehouses published counts once.
+A published table has keys, and a warehouse has ids. The *catalog* is a DuckDB file beside the cache. It keeps the id of
+each measurement, device, environment, problem and config, so that a later sync copies only what is new. It holds the
+timings of new measurements until the cache has them. A measurement that several warehouses published counts once.
 """
 
 from __future__ import annotations

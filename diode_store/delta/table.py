@@ -1,6 +1,6 @@
 """Open, create and tidy the Delta table that warehouses publish to, with delta-rs (``torch-diode[delta]``).
 
-Delta decides who wins when several machines write at once: each commit is one new file in the table's log, and a second
+Delta decides who wins when several machines write at once. Each commit is one new file in the table's log, and a second
 file of the same number is refused. A commit carries a transaction number of its warehouse, so that nothing is published
 twice; see ``diode_store.query.publish``.
 """
@@ -23,6 +23,7 @@ from diode_store.delta.contract import COLUMNS, PARTITIONS, STATISTICS, VERSION,
 from diode_store.errors import PublishedTableError, first_line
 from diode_store.system.files import expanded
 from diode_store.system.urls import TABLE_SCHEMES, redact
+from diode_store.values.batching import ROWS_PER_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -197,7 +198,14 @@ def _rewrite(table: DeltaTable, place: dict[str, str]) -> None:
         with errors_of_delta(table.table_uri):
             table.update_incremental()
             condition = reduce(and_, (ds.field(name) == value for name, value in place.items()))
-            rows = table.to_pyarrow_dataset().scanner(filter=condition, batch_readahead=1, fragment_readahead=1)
+            # Read ahead, Arrow would hold several files in memory.
+            rows = table.to_pyarrow_dataset().scanner(
+                filter=condition,
+                batch_readahead=1,
+                fragment_readahead=1,
+                use_threads=False,
+                fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False),
+            )
             try:
                 write_deltalake(
                     table,
@@ -220,7 +228,7 @@ def writer() -> WriterProperties:
     """Return how files are written."""
     from deltalake import WriterProperties
 
-    return WriterProperties(compression="ZSTD")
+    return WriterProperties(compression="ZSTD", max_row_group_size=2 * ROWS_PER_GROUP)
 
 
 def vacuum(table: DeltaTable, *, dry_run: bool) -> list[str]:

@@ -186,7 +186,7 @@ class _OvertakenError(Exception):
 
     def __init__(self, report: PublishReport) -> None:
         self.report = report
-        """What was committed before."""
+        """Number of measurements and commits before that."""
 
 
 class _Publication:

@@ -1,4 +1,4 @@
-"""What a published table holds, as another program reads it, and what it should hold."""
+"""Rows of a published table, as another program reads them, and those that it should have."""
 
 from __future__ import annotations
 

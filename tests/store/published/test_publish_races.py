@@ -142,7 +142,7 @@ def test_machines_publish_one_warehouse_at_once(
 def test_killed_at_any_point(
     store: Store, database_url: str, place: Place, make_measurement: MakeMeasurement, tmp_path: Path, kills: int
 ) -> None:
-    """What a killed publisher committed is there once; the next publication adds the rest."""
+    """The commits of a killed publisher are there once; the next publication adds the rest."""
     chance = random.Random(kills)  # noqa: S311 - no secret
     for number in range(kills):
         change(store, chance, number, make_measurement)

@@ -1,4 +1,4 @@
-"""What cannot be published to is told in one line that says what to do."""
+"""A place that cannot have the table is refused in one line that says what to do."""
 
 from __future__ import annotations
 
