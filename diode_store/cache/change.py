@@ -123,6 +123,8 @@ class Change:
         try:
             return self._made(fresh, before, self._cache.path / f"{RECENT}.new")
         except (duckdb.Error, OSError) as error:
+            if isinstance(error, duckdb.ParserException):
+                raise  # a fault of ours, and not of the files
             reason = getattr(error, "strerror", None) or first_line(error)
             if isinstance(error, duckdb.Error) and not _FULL.search(reason):
                 raise BrokenCacheError(reason) from error

@@ -200,6 +200,7 @@ class Filling:
         run = self._connection.execute
         if self._into == FRESH:
             run("RESET threads")
+        self._world.hide()
         self._recount("FROM added", f"{RECENT}.marks", 1)
         run("CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT case_no FROM touched")
         run(f"DELETE FROM {self._into}.summaries WHERE case_no IN (FROM touched)")

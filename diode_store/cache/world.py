@@ -59,22 +59,35 @@ class World:
             if name != "hardware":
                 connection.execute(f"CREATE VIEW {name} AS FROM {RECENT}.{name}")
         connection.execute(f"CREATE VIEW known_cases AS FROM {NOW}.known_cases")
-        self._show("false")
+        self._shown: list[int] = []
+        self._show(f"FROM {NOW}.stored_{{}} WHERE false")
         for statements in base_statements():
             connection.execute(statements)
 
     def show(self, cases: NDArray[np.int32]) -> None:
-        """Show the measurements and timings of these cases."""
+        """Show the measurements and timings of these cases; those that are shown already stay as they are."""
+        if cases.tolist() == self._shown:
+            return
+        self._shown = cases.tolist()
         first, last = cases.min(), cases.max()
-        condition = f"case_no BETWEEN {first:d} AND {last:d}"
-        if len(cases) <= last - first:
-            condition = f"case_no IN ({', '.join(map(str, cases.tolist()))})"
-        self._show(condition)
-
-    def _show(self, condition: str) -> None:
+        if len(cases) > last - first:
+            self._show(f"FROM {NOW}.stored_{{}} WHERE case_no BETWEEN {first:d} AND {last:d}")
+            return
+        # Once in memory: the summaries read the tables several times.
+        run = self._connection.execute
+        run("CREATE OR REPLACE TEMP TABLE shown AS SELECT unnest($1::INTEGER[]) AS case_no", [self._shown])
         for table in FACTS:
-            select = f"FROM {NOW}.stored_{table} WHERE {condition}"
-            self._connection.execute(f"CREATE OR REPLACE TEMP VIEW stored_{table} AS {select}")
+            select = f"FROM {NOW}.stored_{table} SEMI JOIN shown USING (case_no)"
+            run(f"CREATE OR REPLACE TEMP TABLE shown_{table} AS {select}")
+        self._show("FROM shown_{}")
+
+    def hide(self) -> None:
+        """Have the next ``show`` read the tables again, which have changed."""
+        self._shown = []
+
+    def _show(self, select: str) -> None:
+        for table in FACTS:
+            self._connection.execute(f"CREATE OR REPLACE TEMP VIEW stored_{table} AS {select.format(table)}")
 
     def number(self, cases: str, target: str) -> None:
         """Write the numbered cases of a table to another one, with their bounds."""
