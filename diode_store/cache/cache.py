@@ -3,7 +3,7 @@
 ``state.json`` names the two files of the current state and is replaced whole, so a reader sees one state or the next. A
 published DuckDB file never changes. The *base* has the bulk of the measurements, sorted by case. The *recent* file has
 what came later, the ids that left the base, the small tables, and the summaries of the cases that changed since. A sync
-copies the recent file, changes the copy and publishes it under a new name; ``diode_store.cache.base`` writes a new base
+copies the recent file, changes the copy and publishes it under a new name; ``diode_store.cache.change`` writes a new base
 when the recent file has grown.
 
 Readers take no lock. They open both files, and an open file outlives its name. ``diode_store.cache.sync`` fills the
@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import stat
 import time
@@ -33,7 +34,7 @@ from diode_store.system.files import (
     whole_file,
     write_durably,
 )
-from diode_store.system.urls import is_published, is_url, redact, sqlite_path
+from diode_store.system.urls import is_published, is_url, redact, sqlite_path, whole_address
 from diode_store.views.view_files import definitions_digest
 
 if TYPE_CHECKING:
@@ -46,8 +47,11 @@ RECENT, BASE = "recent", "base"
 """Kinds of a DuckDB file; also the names by which DuckDB attaches them."""
 
 _STATE = "state.json"
+CATALOG = "published.catalog"
+"""DuckDB file of ``diode_store.cache.published``, which has its own lock."""
 _OURS = (".duckdb", ".wal", ".new", ".tmp", ".damaged")
 """Suffixes of the files that a sync makes."""
+_FULL = re.compile("no space left|could not write|cannot write|failed to write", re.IGNORECASE)
 _HEAD_BYTES = 12_288
 """Bytes of DuckDB's three headers, the only part of a file that the checksums of its blocks do not cover."""
 _MOST_BYTES = 2**31
@@ -220,7 +224,8 @@ class Cache:
         """Delete all files of syncs that ``state`` does not name; needs the lock."""
         named = {file.name for file in state.files.values()} if state else set()
         for entry, found in entries_of(self.path):
-            if entry.name.endswith(_OURS) and entry.name not in named and not stat.S_ISDIR(found.st_mode):
+            is_ours = entry.name.endswith(_OURS) and not entry.name.startswith(CATALOG)
+            if is_ours and entry.name not in named and not stat.S_ISDIR(found.st_mode):
                 with contextlib.suppress(OSError):
                     (self.path / entry.name).unlink()
 
@@ -260,6 +265,11 @@ class Cache:
                     "wait for it or end it, or read the cache as it is with --no-sync"
                 )
             time.sleep(_LOCK_POLL_S)
+
+
+def is_full(error: Exception) -> bool:
+    """Return whether DuckDB failed because it could not write."""
+    return _FULL.search(str(error)) is not None
 
 
 def _open(folder: Path, file: File, undo: contextlib.ExitStack) -> str:
@@ -302,7 +312,8 @@ def cache_path(url: str, override: Path | str | None = None) -> Path:
         return file.with_suffix(".cache")
     from diode_store.system.settings import data_dir
 
-    digest = hashlib.blake2b(redact(url).encode(), digest_size=8).hexdigest()
+    address = whole_address(url) if is_published(url) else redact(url)
+    digest = hashlib.blake2b(address.encode(), digest_size=8).hexdigest()
     return data_dir() / f"{digest}.cache"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 from contextlib import suppress
@@ -14,7 +13,7 @@ import duckdb
 import numpy as np
 
 from diode_store.cache.bench import opened, show_state
-from diode_store.cache.cache import BASE, RECENT, Reading, State
+from diode_store.cache.cache import BASE, RECENT, Reading, State, is_full
 from diode_store.cache.facts import timings_per_measurement
 from diode_store.cache.filling import FRESH, Filling
 from diode_store.cache.layout import REVISION
@@ -38,7 +37,6 @@ MOST_RECENT = 1_000_000
 """Timings up to which there is no new base, however small the base is."""
 RECENT_SHARE = 0.1
 """Share of the base's timings, added or dropped, from which a sync writes a new base."""
-_FULL = re.compile("no space left|could not write|cannot write|failed to write", re.IGNORECASE)
 # Cases that were numbered while their problem or device was missing, as after a backup was restored.
 _UNBOUND = f"""
     SELECT 1 FROM {NOW}.known_cases AS c
@@ -126,7 +124,7 @@ class Change:
             if isinstance(error, duckdb.ParserException):
                 raise  # a fault of ours, and not of the files
             reason = getattr(error, "strerror", None) or first_line(error)
-            if isinstance(error, duckdb.Error) and not _FULL.search(reason):
+            if isinstance(error, duckdb.Error) and not is_full(error):
                 raise BrokenCacheError(reason) from error
             message = f"{self._cache} cannot be written: {reason}; free some space or check its folder"
             raise UnwritableCacheError(message) from error
@@ -227,9 +225,7 @@ class Change:
             filling.copy()
             if work:
                 filling.add(self._warehouse, work.difference.missing, work.each, partial(self._took, work))
-            connection.execute("BEGIN")
             filling.end()
-            connection.execute("COMMIT")
             for name in (*STORED, "dropped", "changed"):
                 connection.execute(f"DELETE FROM {RECENT}.{name}")
             measurements, timings = connection.execute(_TOTALS.format(f"{FRESH}.measurements")).fetchall()[0]

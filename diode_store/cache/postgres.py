@@ -90,7 +90,10 @@ def _address(url: str) -> str:
     except (sa.exc.ArgumentError, ValueError) as error:
         raise DatabaseError(f"{redact(url)} is not a database URL") from error
     if parsed.get_backend_name() not in {"postgresql", "postgres"}:
-        raise DatabaseError(f"{redact(url)}: {parsed.get_backend_name()} is not supported; use SQLite or PostgreSQL")
+        raise DatabaseError(
+            f"{redact(url)}: {parsed.get_backend_name()} is not supported; use SQLite, PostgreSQL or a published table "
+            "such as s3://fleet/timings"
+        )
     _, named = dialect().create_connect_args(parsed)  # type: ignore[no-untyped-call]
     return make_conninfo(**{**_DEFAULTS, **named})
 

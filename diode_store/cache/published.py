@@ -1,15 +1,17 @@
 """Read a published Delta table for the cache, as if it were a warehouse.
 
 A published table has keys, and a warehouse has ids. The *catalog* is a DuckDB file beside the cache. It keeps the id of
-each measurement, device, environment, problem and config, so that a later sync copies only what is new. It holds the
-timings of new measurements until the cache has them. A measurement that several warehouses published counts once.
+each measurement, device, environment, problem and config, so that a later sync copies only what is new. The timings of
+new measurements wait in Parquet files until the cache has them. A measurement that several warehouses published counts
+once; it is flagged or superseded if one of them says so.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
+import re
+import secrets
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
@@ -21,12 +23,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from diode_store.cache.arrow_rows import arrow_schema
+from diode_store.cache.cache import CATALOG, is_full
 from diode_store.cache.layout import BYTES, FACTS, INT, MARKS, SNAPSHOTS, TEXT
 from diode_store.cache.source import BLOCK
 from diode_store.cache.tables import SETTINGS, create, quoted
 from diode_store.delta.table import errors_of_delta, literal, open_table, table_url
 from diode_store.errors import CacheError, PublishedTableError, UnwritableCacheError, first_line
-from diode_store.system.files import PRIVATE_FILE, wait_for_lock, whole_file
+from diode_store.system.files import PRIVATE_FILE, wait_for_lock
 from diode_store.system.private_folder import SPILL, private_folder
 from diode_store.system.urls import redact
 from diode_store.values.units import MIB
@@ -39,12 +42,13 @@ if TYPE_CHECKING:
 
     from diode_store.cache.layout import Columns
 
-_CATALOG = "published.catalog"
 _LOCK = "published.lock"
-_MEMORY = "400MB"
+_WAITING = "published.{}.parquet"
+_MEMORY = "200MB"
 _ROWS_A_BATCH = 50_000
 _COPIED_AT_ONCE = 4 * MIB
 _FILTERS = ("hardware", "since")
+_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 _KEYS = {
     "hardware": "hardware_key",
     "environments": "environment_key",
@@ -62,22 +66,20 @@ _OTHER_NAMES = {
 }
 """Columns that have another name in the published table, by table."""
 _TABLES = {
-    **{name: columns for name, columns in {**SNAPSHOTS, **FACTS}.items() if name != MARKS},
+    **{name: columns for name, columns in SNAPSHOTS.items() if name != MARKS},
     "measurements": FACTS["measurements"] | {"flags": TEXT, "superseded_by": BYTES},
     "warehouse": {"uuid": TEXT},
-    # The rest is not in a warehouse: the state of the table, its files, the measurements in each, the new ones.
+    # The rest is not in a warehouse: the state of the table, its files with the file of the timings that wait, the
+    # measurements in each, and the new ones.
     "state": {"stamp": TEXT},
-    "files": {"path": TEXT},
+    "files": {"path": TEXT, "waiting": TEXT},
     "located": {"path": TEXT, "uid": BYTES, "warehouse": TEXT, "flags": TEXT, "superseded_by": TEXT},
     "pending": {"id": INT, "warehouse": TEXT},
 }
-"""Tables of the catalog; ``timings`` has those of ``pending`` measurements alone."""
+"""Tables of the catalog."""
 _MARKS_NOW = """
     UPDATE measurements SET flags = now.flags, superseded_by = unhex(now.superseded_by)
-    FROM (
-        SELECT uid, arg_min_null(flags, warehouse) AS flags, arg_min_null(superseded_by, warehouse) AS superseded_by
-        FROM located GROUP BY uid
-    ) AS now
+    FROM (SELECT uid, max(flags) AS flags, max(superseded_by) AS superseded_by FROM located GROUP BY uid) AS now
     WHERE now.uid = measurements.uid
 """
 
@@ -97,15 +99,21 @@ class Address:
         """Parse a URL or folder that may end with ``?hardware=NAME&since=MONTH``.
 
         Raises:
-            PublishedTableError: it has another parameter, or another scheme.
+            PublishedTableError: a parameter is unknown, repeated or not a month, or the scheme is another one.
         """
         url, _, query = text.partition("?")
-        found = dict(parse_qsl(query, keep_blank_values=True))
+        pairs = parse_qsl(query, keep_blank_values=True)
+        found = dict(pairs)
         wrong = next((name for name in found if name not in _FILTERS), None)
         if wrong is not None:
             known = " and ".join(_FILTERS)
             raise PublishedTableError(f"{redact(text)}: unknown parameter {wrong}; there are {known}")
-        return cls(table_url(url), found.get("hardware"), found.get("since"))
+        if len(found) < len(pairs):
+            raise PublishedTableError(f"{redact(text)}: a parameter is there twice; name one device and one month")
+        since = found.get("since")
+        if since is not None and not _MONTH.fullmatch(since):
+            raise PublishedTableError(f"{redact(text)}: since is {since!r}, not a month such as 2026-11")
+        return cls(table_url(url), found.get("hardware"), since)
 
     @property
     def condition(self) -> ds.Expression | None:
@@ -145,25 +153,32 @@ def open_published(text: str, folder: Path, is_new: Callable[[], bool]) -> Itera
     """
     address = Address.parse(text)
     table = open_table(address.url)
-    catalog = folder / _CATALOG
+    catalog = folder / CATALOG
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _alone(folder / _LOCK), private_folder(SPILL) as spill:
             if is_new():
-                catalog.unlink(missing_ok=True)
+                _remove(catalog)
             with contextlib.closing(_catalog(catalog, spill.path)) as connection:
                 rows = PublishedRows(connection, address, table, spill.path)
-                rows.refresh()
+                rows.refresh(folder)
                 yield rows
-                _forget(connection, catalog)
+                rows.forget(folder)
     except duckdb.Error as error:
-        # A new catalog makes a new cache.
-        catalog.unlink(missing_ok=True)
+        if is_full(error):
+            raise UnwritableCacheError(f"{folder} cannot be written: {first_line(error)}; free some space") from error
+        with contextlib.suppress(OSError):
+            _remove(catalog)  # a new catalog makes a new cache
         raise CacheError(f"{catalog} was damaged and is removed: {first_line(error)}; try again") from error
     except OSError as error:
         raise UnwritableCacheError(
             f"{folder} cannot be written: {error.strerror or first_line(error)}; free some space or check its folder"
         ) from error
+
+
+def _remove(catalog: Path) -> None:
+    catalog.unlink(missing_ok=True)
+    catalog.with_name(f"{CATALOG}.wal").unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -191,19 +206,6 @@ def _catalog(path: Path, spill: Path) -> duckdb.DuckDBPyConnection:
         connection.execute("INSERT INTO warehouse VALUES (uuid()::VARCHAR)")
         connection.execute("COMMIT")
     return connection
-
-
-def _forget(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Remove the timings from the catalog; DuckDB frees the space only in a new file."""
-    if not connection.execute("SELECT 1 FROM pending LIMIT 1").fetchall():
-        return
-    for name in ("timings", "pending"):
-        connection.execute(f"DELETE FROM {name}")
-    with whole_file(path) as beside:
-        connection.execute(f"ATTACH {quoted(str(beside))} AS smaller")
-        connection.execute("COPY FROM DATABASE catalog TO smaller")
-        connection.execute("DETACH smaller")
-        beside.chmod(PRIVATE_FILE)
 
 
 class PublishedRows:
@@ -244,53 +246,97 @@ class PublishedRows:
         sql = f"SELECT id // {BLOCK}, count(*), bit_xor(hash(id, {key})) FROM {table} GROUP BY 1 ORDER BY 1"
         return {str(block): f"{count}:{digest:016x}" for block, count, digest in self.rows(sql)}
 
-    def refresh(self) -> None:
-        """Bring the catalog up to date with the table, whose files never change: each is read once."""
-        run = self._connection.execute
-        if run("SELECT 1 FROM state WHERE stamp = $1", [_stamp(self._table)]).fetchall():
-            return
-        with errors_of_delta(self._address.url):
-            dataset = self._table.to_pyarrow_dataset()
-            files = {each.path: each for each in dataset.get_fragments(filter=self._address.condition)}
-        self._require_device(files)
-        old = {path for (path,) in self.rows("SELECT path FROM files")}
-        run("BEGIN")
-        run("DELETE FROM files WHERE path NOT IN (SELECT unnest($1::VARCHAR[]))", [list(files)])
-        run("DELETE FROM located WHERE path NOT IN (SELECT path FROM files)")
-        for path in sorted(files.keys() - old):
-            with self._copied(dataset, path) as copy:
-                self._take(path, copy, ds.get_partition_keys(files[path].partition_expression))
-        run("DELETE FROM measurements WHERE uid NOT IN (SELECT uid FROM located)")
-        run("DELETE FROM timings WHERE measurement_id NOT IN (SELECT id FROM measurements)")
-        run(_MARKS_NOW)
-        run("DELETE FROM state")
-        run("INSERT INTO state VALUES ($1)", [_stamp(self._table)])
-        run("COMMIT")
+    def refresh(self, folder: Path) -> None:
+        """Bring the catalog up to date with the table, whose files never change: each is read once.
 
-    def _require_device(self, files: dict[str, ds.Fragment]) -> None:
-        """Refuse a mistyped device, which would look like a table without timings."""
-        if self._address.hardware is None or files:
+        Args:
+            folder: folder of the cache, for the timings that wait.
+        """
+        run = self._connection.execute
+        if not run("SELECT 1 FROM state WHERE stamp = $1", [_stamp(self._table)]).fetchall():
+            with errors_of_delta(self._address.url):
+                dataset = self._table.to_pyarrow_dataset()
+                files = {each.path: each for each in dataset.get_fragments(filter=self._address.condition)}
+            self._require_rows(files)
+            old = {path for (path,) in self.rows("SELECT path FROM files")}
+            run("DELETE FROM files WHERE path NOT IN (SELECT unnest($1::VARCHAR[]))", [list(files)])
+            run("DELETE FROM located WHERE path NOT IN (SELECT path FROM files)")
+            for path in sorted(files.keys() - old):
+                with self._copied(dataset, path) as copy, self._transaction():
+                    self._take(path, copy, ds.get_partition_keys(files[path].partition_expression), folder)
+            with self._transaction():
+                run("DELETE FROM measurements WHERE uid NOT IN (SELECT uid FROM located)")
+                run(_MARKS_NOW)
+                run("DELETE FROM state")
+                run("INSERT INTO state VALUES ($1)", [_stamp(self._table)])
+            run("CHECKPOINT catalog")
+        self._show_waiting(folder)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN")
+        yield
+        self._connection.execute("COMMIT")
+
+    def _show_waiting(self, folder: Path) -> None:
+        """Make the view ``timings``, and delete files that a killed sync has left."""
+        waiting = [name for (name,) in self.rows("SELECT waiting FROM files WHERE waiting IS NOT NULL")]
+        for path in folder.glob(_WAITING.format("*")):
+            if path.name not in waiting:
+                path.unlink(missing_ok=True)
+        self._connection.execute(create(FACTS["timings"], "no_timings", "OR REPLACE TEMP TABLE"))
+        names = ", ".join(quoted(str(folder / name)) for name in waiting)
+        source = f"read_parquet([{names}])" if waiting else "no_timings"
+        self._connection.execute(f"CREATE OR REPLACE TEMP VIEW timings AS FROM {source}")
+
+    def forget(self, folder: Path) -> None:
+        """Drop the timings that wait: the cache has them now."""
+        with self._transaction():
+            self._connection.execute("DELETE FROM pending")
+            self._connection.execute("UPDATE files SET waiting = NULL WHERE waiting IS NOT NULL")
+        self._show_waiting(folder)
+
+    def _require_rows(self, files: dict[str, ds.Fragment]) -> None:
+        """Refuse a mistyped device or month, which would look like a table without timings."""
+        places = self._table.partitions()
+        if files or not places or self._address.condition is None:
             return
-        there = sorted({str(each["hardware"]) for each in self._table.partitions()})
-        if self._address.hardware not in there:
+        devices = sorted({str(each["hardware"]) for each in places})
+        wanted = self._address.hardware
+        if wanted is not None and wanted not in devices:
             raise PublishedTableError(
-                f"{redact(self._address.url)} has no timings of {self._address.hardware}; it has: {', '.join(there)}"
+                f"{redact(self._address.url)} has no timings of {wanted}; it has: {', '.join(devices)}"
             )
+        newest = max(str(each["month"]) for each in places if wanted in {None, each["hardware"]})
+        raise PublishedTableError(
+            f"{redact(self._address.url)} has no timings since {self._address.since}; the newest are of {newest}"
+        )
 
     @contextlib.contextmanager
     def _copied(self, dataset: ds.Dataset, path: str) -> Iterator[Path]:
         """Copy a file of the table to this machine: DuckDB reads it five times as fast as Arrow's reader."""
-        copy = self._spill / "published.parquet"
-        with (
-            errors_of_delta(self._address.url),
-            dataset.filesystem.open_input_stream(path) as there,
-            copy.open("wb") as here,
-        ):
-            shutil.copyfileobj(there, here, _COPIED_AT_ONCE)
-        yield copy
+        copy = self._spill / path.rpartition("/")[2]
+        with copy.open("wb") as here:
+            with errors_of_delta(self._address.url):
+                there = dataset.filesystem.open_input_stream(path)
+            with there:
+                while True:
+                    with errors_of_delta(self._address.url):
+                        part = there.read(_COPIED_AT_ONCE)
+                    if not part:
+                        break
+                    here.write(part)
+        try:
+            yield copy
+        except duckdb.Error as error:
+            if copy.name not in str(error):
+                raise
+            raise PublishedTableError(
+                f"{redact(self._address.url)}: {path} is damaged: {first_line(error)}; restore that file"
+            ) from error
         copy.unlink()
 
-    def _take(self, path: str, copy: Path, partition: dict[str, str]) -> None:
+    def _take(self, path: str, copy: Path, partition: dict[str, str], folder: Path) -> None:
         """Give ids to the new measurements of a file and to what they name, and take their timings."""
         run = self._connection.execute
         values = ", ".join(f"{literal(value)} AS {name}" for name, value in partition.items())
@@ -303,7 +349,7 @@ class PublishedRows:
                 any_value(flags) AS flags, any_value(superseded_by) AS superseded_by
             FROM rows GROUP BY measurement_uid, warehouse
         """)
-        run("INSERT INTO files VALUES ($1)", [path])
+        run("INSERT INTO files VALUES ($1, NULL)", [path])
         run("INSERT INTO located SELECT $1, uid, warehouse, flags, superseded_by FROM found", [path])
         # The rest of a measurement in two files is new too; the same measurement of another warehouse is not.
         run("""
@@ -325,6 +371,7 @@ class PublishedRows:
                 WHERE unhex({key}) NOT IN (SELECT key FROM {table})
             """)
         self._take_measurements()
+        self._keep_timings(path, folder)
 
     def _take_measurements(self) -> None:
         run = self._connection.execute
@@ -342,18 +389,32 @@ class PublishedRows:
             JOIN problems AS p ON p.key = unhex(f.problem_key)
         """)
         run("INSERT INTO pending SELECT id, warehouse FROM measurements JOIN new USING (uid)")
-        columns = ", ".join(f"t.{column}" for column in _published("timings"))
-        run(f"""
-            INSERT INTO timings
-            SELECT m.id, c.id, {columns}
-            FROM rows AS t
-            JOIN (
-                SELECT pending.id, found.measurement_uid, pending.warehouse
-                FROM pending JOIN measurements USING (id) JOIN found USING (uid)
-                WHERE found.warehouse = pending.warehouse
-            ) AS m USING (measurement_uid, warehouse)
-            JOIN (SELECT id, lower(hex(key)) AS config_key FROM configs) AS c USING (config_key)
+
+    def _keep_timings(self, path: str, folder: Path) -> None:
+        """Write the timings of new measurements to a file of their own."""
+        run = self._connection.execute
+        run("""
+            CREATE OR REPLACE TEMP TABLE kept AS
+            SELECT pending.id, found.measurement_uid, found.warehouse
+            FROM pending JOIN measurements USING (id) JOIN found USING (uid)
+            WHERE found.warehouse = pending.warehouse
         """)
+        if not run("FROM kept LIMIT 1").fetchall():
+            return
+        columns = ", ".join(
+            f"t.{there} AS {here}"
+            for here, there in zip(list(FACTS["timings"])[2:], _published("timings"), strict=True)
+        )
+        name = _WAITING.format(secrets.token_hex(6))
+        select = f"""
+            SELECT kept.id AS measurement_id, c.id AS config_id, {columns}
+            FROM rows AS t
+            JOIN kept USING (measurement_uid, warehouse)
+            JOIN (SELECT id, lower(hex(key)) AS config_key FROM configs) AS c USING (config_key)
+        """
+        run(f"COPY ({select}) TO {quoted(str(folder / name))} (FORMAT parquet, COMPRESSION zstd)")
+        (folder / name).chmod(PRIVATE_FILE)
+        run("UPDATE files SET waiting = $1 WHERE path = $2", [name, path])
 
 
 def _published(table: str) -> list[str]:

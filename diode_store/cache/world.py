@@ -95,7 +95,12 @@ class World:
 
     def summarize(self, into: str) -> None:
         """Add the summaries of the world's cases to a table."""
-        self._connection.execute(f"INSERT INTO {into} {definition('summaries')}")
+        [(count,)] = self._connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE summarized AS {definition('summaries')}"
+        ).fetchall()
+        # After an insert of no rows, DuckDB 2.0 may not find rows that the transaction inserts later.
+        if count:
+            self._connection.execute(f"INSERT INTO {into} FROM summarized")
 
     def count(self, table: str) -> None:
         """Add the configs of the measurements in ``weights`` to a table of counts."""

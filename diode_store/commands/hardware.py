@@ -22,13 +22,10 @@ def list_(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
     Example: diode hardware list --json
     """
-    from diode_store.warehouse.hardware import list_hardware
-    from diode_store.warehouse.store import Store
+    from diode_store.query.named_devices import stored_hardware
 
-    with Store.open(database) as store, store.engine.connect() as connection:
-        stored = list_hardware(connection)
     rows = []
-    for row in stored:
+    for row in stored_hardware(database):
         builtin = sorted(alias for alias, name in BUILTIN_ALIASES.items() if name == row.name)
         values = (getattr(row.hardware, column) for column in _COLUMNS[:-1])
         rows.append((*values, sorted({*row.aliases, *builtin}), row.measurements))

@@ -41,9 +41,13 @@ def publish(
     from diode_store.delta import table as delta
     from diode_store.query.publish import publish as publish_timings
 
-    with progress("publishing timings") as advance:
-        report = publish_timings(database, url, dry_run=dry_run, on_sync=note_sync, on_progress=advance)
-    found = asdict(report)
+    try:
+        with progress("publishing timings") as advance:
+            report = publish_timings(database, url, dry_run=dry_run, on_sync=note_sync, on_progress=advance)
+    except KeyboardInterrupt:
+        print_note("interrupted; what was committed stays, and the next publication writes the rest")
+        raise
+    found = {"dry_run": dry_run, **asdict(report)}
     if (compact or vacuum) and report.version is not None:
         table = delta.open_table(report.table)
         with progress("tidying the table"):

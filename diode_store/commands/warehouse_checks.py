@@ -37,11 +37,14 @@ def check_warehouse(setup: Setup) -> Iterator[Finding]:
     from diode_store.cache.opening import open_source
     from diode_store.command_line.diagnosis import on_a_network
     from diode_store.system.settings import upgrade_command
-    from diode_store.system.urls import sqlite_path
+    from diode_store.system.urls import is_published, sqlite_path
 
     if setup.database is None:
         return
     try:
+        if is_published(setup.database):
+            yield _published(setup.database)
+            return
         file = sqlite_path(setup.database)
         yield from on_a_network(file)
         if file is not None and not file.exists():
@@ -53,6 +56,15 @@ def check_warehouse(setup: Setup) -> Iterator[Finding]:
             yield _cache(cache, source)
     except DiodeError as error:
         yield problem_of("warehouse", error, "check the address, and that the server runs and takes connections")
+
+
+def _published(database: str) -> Finding:
+    from diode_store.cache.published import Address
+    from diode_store.delta.table import open_table
+
+    address = Address.parse(database)
+    table = open_table(address.url)
+    return ok("warehouse", f"{address}: a published table, version {table.version()}; commands can only read it")
 
 
 def _contents(database: str, source: WarehouseRows) -> Finding:

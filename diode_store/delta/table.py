@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from diode_store.delta.contract import COLUMNS, PARTITIONS, STATISTICS, VERSION, table_name, version_of
-from diode_store.errors import PublishedTableError, first_line
+from diode_store.errors import CORRUPT, PublishedTableError, first_line
 from diode_store.system.files import expanded
 from diode_store.system.urls import TABLE_SCHEMES, redact
 from diode_store.values.batching import ROWS_PER_GROUP
@@ -41,6 +41,9 @@ TARGET_BYTES = 256 * 2**20
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*)://")
 # delta-rs and other readers disagree about the names of other characters.
 _PLAIN = re.compile(r"[A-Za-z0-9._@:/-]+")
+_ONE_SLASH = re.compile(f"({'|'.join(TABLE_SCHEMES)}):/(?!/)")
+_OF_SYSTEM = re.compile(r'Os \{ code: \d+, kind: \w+, message: "([^"]+)" \}')
+_NO_ANSWER = re.compile("dns error|tcp connect error|timed out", re.IGNORECASE)
 _COLORS = re.compile("\x1b\\[[0-9;]*m")
 _NO_ACCESS = re.compile(
     "credential|token request|account must|access.?denied|forbidden|unauthori[sz]ed|signature", re.IGNORECASE
@@ -65,6 +68,8 @@ def table_url(text: str) -> str:
         raise PublishedTableError("the address of the table is empty; name a folder or a URL such as s3://bucket/table")
     if "?" in text:
         raise PublishedTableError(f"{redact(text)} names a part of a table; publish to the whole")
+    if slip := _ONE_SLASH.match(text):
+        raise PublishedTableError(f"{redact(text)}: write {slip[1]}:// with two slashes")
     scheme = _SCHEME.match(text)
     if scheme is None:
         folder = expanded(text, PublishedTableError).absolute()
@@ -113,7 +118,7 @@ def open_table(url: str) -> DeltaTable:
 
 
 def open_or_create(url: str) -> DeltaTable:
-    """Open a published table, which is made if there is none.
+    """Open a published table; create it if there is none.
 
     Args:
         url: from ``table_url``.
@@ -123,7 +128,6 @@ def open_or_create(url: str) -> DeltaTable:
     """
     table = find_table(url)
     if table is None:
-        _refuse_other_files(url)
         with errors_of_delta(url):
             # Another machine may make it at the same time.
             _deltalake().DeltaTable.create(
@@ -164,7 +168,7 @@ def numbered(table: DeltaTable, *names: str) -> CommitProperties:
 
 
 def compact(table: DeltaTable, *, dry_run: bool) -> int:
-    """Write the files of a device and month anew if that makes them half as many; return the number of old files.
+    """Replace the files of each device and month where that halves their number; return how many were replaced.
 
     delta-rs has ``optimize.compact``, but its commits take no transaction number.
 
@@ -214,7 +218,7 @@ def _rewrite(table: DeltaTable, place: dict[str, str]) -> None:
                     predicate=" AND ".join(f"{name} = {literal(value)}" for name, value in place.items()),
                     partition_by=list(PARTITIONS),
                     target_file_size=TARGET_BYTES,
-                    writer_properties=writer(),
+                    writer_properties=writer_properties(),
                     commit_properties=numbered(table, REWRITES),
                 )
             except CommitFailedError:
@@ -224,17 +228,20 @@ def _rewrite(table: DeltaTable, place: dict[str, str]) -> None:
     raise PublishedTableError(f"{table.table_uri}: other writers replaced files meanwhile; compact again later")
 
 
-def writer() -> WriterProperties:
-    """Return how files are written."""
+def writer_properties() -> WriterProperties:
+    """Return the compression and the size of row groups of the table's files."""
     from deltalake import WriterProperties
 
     return WriterProperties(compression="ZSTD", max_row_group_size=2 * ROWS_PER_GROUP)
 
 
 def vacuum(table: DeltaTable, *, dry_run: bool) -> list[str]:
-    """Delete files that no version of the last ``KEEP`` has; return their names."""
+    """Delete files older than ``KEEP`` that the table no longer has; return their names.
+
+    A reader of an older version and a writer that is not done have that long.
+    """
     with errors_of_delta(table.table_uri):
-        return list(table.vacuum(retention_hours=int(KEEP / timedelta(hours=1)), dry_run=dry_run))
+        return list(table.vacuum(retention_hours=int(KEEP / timedelta(hours=1)), dry_run=dry_run, full=True))
 
 
 def literal(text: str) -> str:
@@ -259,6 +266,8 @@ def errors_of_delta(url: str) -> Iterator[None]:
     except CommitFailedError:
         raise
     except (DeltaError, OSError, ValueError, duckdb.Error) as error:
+        if CORRUPT in str(error):
+            raise  # a block of the cache
         raise PublishedTableError(f"{redact(url)}: {_reason(url, error)}") from error
 
 
@@ -295,11 +304,17 @@ def _check(url: str, table: DeltaTable) -> None:
         )
 
 
-def _refuse_other_files(url: str) -> None:
+def refuse_other_files(url: str) -> None:
+    """Refuse to make a table in a folder that has other files.
+
+    Raises:
+        PublishedTableError: there are such files.
+    """
     folder = Path(url.removeprefix("file://"))
     if _SCHEME.match(str(folder)):
         return
-    if folder.is_dir() and any(folder.iterdir()):
+    # Another machine may have made the table since; a killed one leaves a folder for the log.
+    if folder.is_dir() and any(each.name != "_delta_log" for each in folder.iterdir()) and find_table(url) is None:
         raise PublishedTableError(f"{folder} holds other files; name an empty or new folder")
 
 
@@ -313,4 +328,8 @@ def _reason(url: str, error: Exception) -> str:
         names = _CREDENTIALS.get({"s3a": "s3", "abfs": "az", "abfss": "az"}.get(scheme, scheme))
         if names:
             return f"access was refused or credentials are missing; set {names} ({lines[-1][:200]})"
-    return whole[:500]
+    if _NO_ANSWER.search(whole):
+        return f"the object store does not answer; check the network and the endpoint ({lines[-1][:200]})"
+    if "URL scheme is not allowed" in whole:
+        return "the endpoint is http://; set AWS_ALLOW_HTTP=true to allow it"
+    return _OF_SYSTEM.sub(r"\1", whole)[:500]

@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from diode_store.devices.known import match_hardware
+from diode_store.records import Hardware
+from diode_store.system.urls import is_published
+from diode_store.warehouse import record_fields
 
 if TYPE_CHECKING:
     import duckdb
+
+    from diode_store.warehouse.hardware import StoredHardware
 
 
 class Device(NamedTuple):
@@ -17,6 +22,33 @@ class Device(NamedTuple):
     name: str
     arch: str
     multiprocessors: int
+
+
+def stored_hardware(url: str) -> list[StoredHardware]:
+    """Return every device model of a warehouse or published table, by name.
+
+    Raises:
+        DatabaseError: the warehouse cannot be read.
+        PublishedTableError: the published table cannot be read.
+    """
+    from diode_store.warehouse.hardware import StoredHardware, list_hardware
+    from diode_store.warehouse.store import Store
+
+    if not is_published(url):
+        with Store.open(url) as store, store.engine.connect() as connection:
+            return list_hardware(connection)
+    from diode_store.query.analytics import connect
+
+    columns = ", ".join(f"h.{name}" for name in record_fields.HARDWARE)
+    with connect(url, views=()) as cache:
+        rows = cache.execute(
+            f"SELECT h.id, {columns}, (SELECT count(*) FROM measurements AS m WHERE m.hardware_id = h.id) "  # noqa: S608 - our own names
+            "FROM hardware AS h ORDER BY h.name, h.id"
+        ).fetchall()
+    return [
+        StoredHardware(number, Hardware(**dict(zip(record_fields.HARDWARE, values, strict=True))), (), measurements)
+        for number, *values, measurements in rows
+    ]
 
 
 def devices_in(connection: duckdb.DuckDBPyConnection) -> list[Device]:

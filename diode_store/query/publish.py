@@ -1,10 +1,10 @@
 """Publish the timings of a warehouse to a Delta table, which many warehouses share.
 
 A publication compares sets of measurements: those of the cache with those that the table has of this warehouse. It
-appends what is missing, a million timings a commit. It replaces measurements whose marks changed, and deletes those
-that the warehouse no longer has. Each commit is whole, and carries the next transaction number of the warehouse. Delta
-refuses a number that another commit took meanwhile. Then the publisher compares again. So each timing is there once,
-however many machines publish the warehouse at once, and wherever one of them was killed.
+appends what is missing, in commits of ``TIMINGS_A_COMMIT``. It replaces measurements whose marks changed, and deletes
+those that the warehouse no longer has. Each commit is whole, and carries the next transaction number of the warehouse.
+Delta refuses a number that another commit took meanwhile. Then the publisher compares again. So each timing is there
+once, however many machines publish the warehouse at once, and wherever one of them was killed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import hashlib
 import json
 import random
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from diode_store.cache.cache import cache_of
+from diode_store.cache.opening import open_source
+from diode_store.cache.source import warehouse_uuid
 from diode_store.cache.sync import sync
 from diode_store.delta.contract import PARTITIONS
 from diode_store.delta.table import (
@@ -30,12 +32,15 @@ from diode_store.delta.table import (
     literal,
     numbered,
     open_or_create,
+    refuse_other_files,
     table_url,
-    writer,
+    writer_properties,
 )
-from diode_store.errors import PublishedTableError
-from diode_store.query.analytics import open_cache
+from diode_store.errors import DatabaseError, PublishedTableError
+from diode_store.query.analytics import open_state
 from diode_store.system.files import PRIVATE_FILE, read_bounded, whole_file
+from diode_store.system.private_folder import SPILL, private_folder
+from diode_store.system.urls import is_published, only_readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,7 +88,8 @@ _THERE = """
         any_value(hardware) AS hardware,
         any_value(month) AS month,
         any_value(flags) AS flags,
-        any_value(superseded_by) AS superseded_by
+        any_value(superseded_by) AS superseded_by,
+        count(*) AS timing_count
     FROM published_table
     WHERE warehouse = $1
     GROUP BY measurement_uid
@@ -91,19 +97,19 @@ _THERE = """
 _NEW = """
     CREATE OR REPLACE TEMP TABLE new AS
     SELECT id, timing_count, ((sum(timing_count) OVER (ORDER BY case_no, id) - 1) // $1)::BIGINT AS part
-    FROM here ANTI JOIN there USING (measurement_uid)
+    FROM here ANTI JOIN there USING (measurement_uid, hardware, month)
 """
 _PARTS = """
     SELECT part, count(*), sum(timing_count)::BIGINT FROM new GROUP BY part ORDER BY part
 """
-# A measurement whose month or device is another one now is deleted there and new here.
+# Fewer timings than before: one had a value that its column cannot hold, and was corrected.
 _OTHER = """
     CREATE OR REPLACE TEMP TABLE other AS
     SELECT there.hardware, there.month, there.measurement_uid, here.id
     FROM there
-    LEFT JOIN here USING (measurement_uid)
-    WHERE here.id IS NULL OR here.flags IS DISTINCT FROM there.flags
-        OR here.superseded_by IS DISTINCT FROM there.superseded_by
+    LEFT JOIN here USING (measurement_uid, hardware, month)
+    WHERE here.id IS NULL OR here.timing_count <> there.timing_count
+        OR here.flags IS DISTINCT FROM there.flags OR here.superseded_by IS DISTINCT FROM there.superseded_by
 """
 
 
@@ -113,8 +119,8 @@ class PublishReport:
 
     table: str
     """Address of the table."""
-    warehouse: str = ""
-    """Uuid of the warehouse; empty if it holds no measurements."""
+    warehouse: str
+    """Uuid of the warehouse."""
     added: int = 0
     """Measurements that were missing in the table."""
     added_timings: int = 0
@@ -157,8 +163,15 @@ def publish(
     started = time.monotonic()
     address = table_url(url)
     cache = cache_of(store_url)
-    table = find_table(address) if dry_run else open_or_create(address)
-    report = PublishReport(address)
+    if is_published(store_url):
+        raise DatabaseError(only_readable(store_url))
+    with open_source(store_url) as warehouse, warehouse.snapshot():
+        uuid = warehouse_uuid(warehouse)
+    table = find_table(address)
+    if table is None:
+        refuse_other_files(address)
+        table = None if dry_run else open_or_create(address)
+    report = PublishReport(address, uuid)
     for attempt in range(_ATTEMPTS):
         # The table is read before the warehouse: else what another machine published meanwhile would look deleted.
         _refresh(address, table)
@@ -212,15 +225,18 @@ class _Publication:
         """
         from deltalake.exceptions import CommitFailedError
 
-        state = self._cache.state()
-        if state is None or not state.files:
-            return self._report
-        self._report = replace(self._report, warehouse=state.warehouse)
-        self._last = self._transaction()
-        if self._is_remembered(state.generation):
-            return self._report
-        with closing(open_cache(self._cache, memory=_MEMORY, views=("published",))) as connection:
-            self._connection = connection
+        reading, release = self._cache.hold()
+        with ExitStack() as stack:
+            stack.callback(release)
+            state = reading.state
+            if not state.files or state.warehouse != self._report.warehouse:
+                raise _OvertakenError(self._report)  # a sync of another warehouse in the same folder
+            self._last = self._transaction()
+            if self._is_remembered(state.generation):
+                return self._report
+            spill = stack.enter_context(private_folder(SPILL))
+            connection = open_state(reading, spill.path, memory=_MEMORY, views=("published",))
+            self._connection = stack.enter_context(closing(connection))
             self._compare()
             if dry_run or self._table is None:
                 return self._planned()
@@ -233,11 +249,11 @@ class _Publication:
 
     def _compare(self) -> None:
         """Find what the table lacks and what it has too much."""
-        there = arrow_schema().empty_table() if self._table is None else self._table.to_pyarrow_dataset()
         run = self._connection.execute
         run(_HERE)
-        self._connection.register("published_table", there)
         with errors_of_delta(self._report.table):
+            there = arrow_schema().empty_table() if self._table is None else self._table.to_pyarrow_dataset()
+            self._connection.register("published_table", there)
             run(_THERE, [self._report.warehouse])
         self._connection.unregister("published_table")
         run(_NEW, [TIMINGS_A_COMMIT])
@@ -276,7 +292,7 @@ class _Publication:
             self._write_chosen(table, self._next(REWRITES), mode="overwrite", predicate=predicate)
         else:
             with errors_of_delta(self._report.table):
-                table.delete(predicate, commit_properties=self._next(REWRITES), writer_properties=writer())
+                table.delete(predicate, commit_properties=self._next(REWRITES), writer_properties=writer_properties())
                 table.update_incremental()
         self._connection.execute(
             "DELETE FROM other WHERE measurement_uid IN (SELECT unnest($1::VARCHAR[]))", [[uid for uid, _ in rows]]
@@ -296,7 +312,7 @@ class _Publication:
                 table,
                 pa.RecordBatchReader.from_batches(arrow_schema(), _as_published(reader)),
                 partition_by=list(PARTITIONS),
-                writer_properties=writer(),
+                writer_properties=writer_properties(),
                 commit_properties=properties,
                 **how,
             )

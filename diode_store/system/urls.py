@@ -66,6 +66,15 @@ def is_published(text: str) -> bool:
     return os.path.isdir(os.path.join(text.partition("?")[0], "_delta_log"))  # noqa: PTH112, PTH118 - raises nothing
 
 
+def whole_address(text: str) -> str:
+    """Return the address of a published table in the one form that names it from every folder."""
+    table, mark, part = text.partition("?")
+    folder = table.removeprefix("file://").rstrip("/")
+    if "://" not in folder:
+        folder = "file://" + os.path.abspath(os.path.expanduser(folder))  # noqa: PTH100, PTH111 - raises nothing
+    return folder + mark + part
+
+
 def only_readable(text: str) -> str:
     """Return why a command that needs a database refuses a published table."""
     return f"{redact(text)} is a published table, which can only be read; name a warehouse"

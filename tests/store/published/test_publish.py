@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +191,13 @@ def test_tidies(
     opened = delta.open_table(str(table))
     assert len(opened.file_uris()) < files
     assert there(table) == wanted(database_url)
-    opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    orphan = table / "hardware=NVIDIA%20H200" / "orphan.parquet"
+    orphan.touch()
+    for path in table.rglob("*.parquet"):
+        os.utime(path, (1e9, 1e9))
+    found = diode("publish", str(table), "--database", database_url, "--vacuum")
+    assert f"{files + 1} files deleted" in found.err
+    assert not orphan.exists()
     assert did(publish(database_url, str(table))) == (0, 0, 0)
     assert there(table) == wanted(database_url)
 
@@ -237,6 +244,48 @@ def test_the_version_tells_a_change_of_the_columns() -> None:
     """Another program reads these columns, so a change of them is a new version."""
     digest = hashlib.blake2b(repr(COLUMNS).encode(), digest_size=8).hexdigest()
     assert _DIGESTS[VERSION] == digest
+
+
+def test_a_corrected_value_is_published(
+    store: Store, database_url: str, raw: sqlite3.Connection, make_measurement: MakeMeasurement, tmp_path: Path
+) -> None:
+    """A timing that the cache left out arrives when its value fits."""
+    store.write([make_measurement(number) for number in range(3)])
+    raw.execute("UPDATE timings SET repeats = 'many' WHERE measurement_id = 2 AND config_id = 1")
+    raw.commit()
+    publish(database_url, str(tmp_path / "table"))
+    raw.execute("UPDATE timings SET repeats = 3 WHERE measurement_id = 2 AND config_id = 1")
+    raw.commit()
+    sync(database_url, cache_of(database_url), rebuild=True)
+    assert did(publish(database_url, str(tmp_path / "table"))) == (0, 1, 0)
+    assert there(tmp_path / "table") == wanted(database_url)
+
+
+def test_another_warehouse_in_the_same_cache(
+    store: Store,
+    database_url: str,
+    another_database: str,
+    make_measurement: MakeMeasurement,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If its sync comes between, the publication begins again."""
+    monkeypatch.setenv("DIODE_CACHE", str(tmp_path / "shared"))
+    store.write([make_measurement(1)])
+    with Store.open(another_database) as another:
+        another.write([make_measurement(2)])
+        with another.engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE warehouse SET uuid = 'another'")
+    calls: list[Any] = []
+
+    def meanwhile(report: Any) -> None:
+        calls.append(report)
+        if len(calls) == 1:
+            sync(another_database, cache_of(another_database))
+
+    report = publish(database_url, str(tmp_path / "table"), on_sync=meanwhile)
+    assert (did(report), report.conflicts) == ((1, 0, 0), 1)
+    assert there(tmp_path / "table") == wanted(database_url)
 
 
 def test_remembers_only_what_it_saw(

@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 from published_rows import there, wanted
 
+from diode_store.query import analytics
 from diode_store.query.publish import publish
 from lanes import sizes
 
@@ -40,7 +43,14 @@ for number in range(int(rounds)):
         except publishing.PublishedTableError:
             pass
 """
-
+_READ = """
+import sys
+from diode_store.cache import published, change
+from diode_store.cache.cache import cache_of
+from diode_store.cache.sync import sync
+print("ready", flush=True)
+sync(sys.argv[1], cache_of(sys.argv[1]))
+"""
 # An S3 server with a bucket.
 _SERVER = """
 import time
@@ -158,3 +168,35 @@ def test_killed_at_any_point(
             assert place.rows() == wanted(database_url)
     publish(database_url, place.url)
     assert place.rows() == wanted(database_url)
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("kills", sizes(2, 60))
+def test_readers_killed_at_any_point(
+    store: Store, database_url: str, make_measurement: MakeMeasurement, tmp_path: Path, kills: int
+) -> None:
+    """After a kill, files of the table are replaced; the next reader has the right timings all the same."""
+    table = str(tmp_path / "table")
+    chance = random.Random(kills)  # noqa: S311 - no secret
+    for number in range(kills):
+        change(store, chance, number, make_measurement)
+        publish(database_url, table)
+        process = subprocess.Popen(
+            [sys.executable, "-c", _READ, table], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", process.communicate()
+        time.sleep(chance.uniform(0, 0.25))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        if number % 2:
+            DeltaTable(table).optimize.compact()
+        if number % 3:
+            assert in_views(table) == in_views(database_url)
+
+
+def in_views(url: str) -> list[str]:
+    """Return every timing with its config, as the views show it."""
+    with closing(analytics.connect(url)) as connection:
+        sql = "SELECT measurement_uid, template, block_m, block_n, num_warps, runtime_us, flags FROM observations"
+        return sorted(map(repr, connection.execute(sql).fetchall()))

@@ -38,6 +38,7 @@ def refused(diode: RunCommand, database: str, url: str | Path, *options: str) ->
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
+        ("s3:/bucket/table", "write s3:// with two slashes"),
         ("ftp://host/table", "ftp:// is not supported; use s3://"),
         ("postgresql://host/db", "postgresql:// is not supported; use s3://"),
         ("", "the address of the table is empty"),
@@ -91,7 +92,15 @@ def test_a_folder_with_other_files(database: str, diode: RunCommand, tmp_path: P
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").touch()
     assert "holds other files; name an empty or new folder" in refused(diode, database, tmp_path / "mine")
+    assert "holds other files" in refused(diode, database, tmp_path / "mine", "--dry-run")
     assert len(list((tmp_path / "mine").iterdir())) == 1
+
+
+def test_the_folder_of_a_killed_first_publication(database: str, tmp_path: Path) -> None:
+    """A folder with nothing but an empty log gets the table."""
+    (tmp_path / "table" / "_delta_log").mkdir(parents=True)
+    publish(database, str(tmp_path / "table"))
+    assert there(tmp_path / "table") == wanted(database)
 
 
 def test_a_file(database: str, diode: RunCommand, tmp_path: Path) -> None:
@@ -104,10 +113,11 @@ def test_a_damaged_log(database: str, diode: RunCommand, tmp_path: Path) -> None
     """A log entry that is cut or not JSON is told; nothing is written over it."""
     publish(database, str(tmp_path / "table"))
     entry = tmp_path / "table" / "_delta_log" / f"{1:020}.json"
-    entry.write_text(entry.read_text()[:200])
+    cut = entry.read_text()[:200]
+    entry.write_text(cut)
     line = refused(diode, database, tmp_path / "table")
     assert str(tmp_path / "table") in line
-    assert entry.read_text()
+    assert entry.read_text() == cut
     assert not (entry.parent / f"{2:020}.json").exists()
 
 

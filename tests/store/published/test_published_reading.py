@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 from published_rows import there, wanted
 
 import diode_store
@@ -113,11 +114,27 @@ def test_reads_a_part(store: Store, database_url: str, make_measurement: MakeMea
             path.unlink()
     report = synced(f"{table}?hardware={other.name.replace(' ', '%20')}")
     assert report.measurements == 1
-    assert synced(f"{table}?since=2999-01").measurements == 0
-    with pytest.raises(DiodeError, match="has no timings of H100; it has: NVIDIA H100 80GB HBM3, NVIDIA H200"):
-        synced(f"{table}?hardware=H100")
-    with pytest.raises(DiodeError, match="unknown parameter device; there are hardware and since"):
-        synced(f"{table}?device=H100")
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [
+        ("hardware=H100", "has no timings of H100; it has: NVIDIA H200"),
+        ("device=H100", "unknown parameter device; there are hardware and since"),
+        ("since=2999-01", "has no timings since 2999-01; the newest are of 20"),
+        ("since=June", "since is 'June', not a month such as 2026-11"),
+        ("since=2026-6", "since is '2026-6', not a month such as 2026-11"),
+        ("since=2026-01&since=2026-02", "a parameter is there twice; name one device and one month"),
+    ],
+)
+def test_a_mistyped_part_is_told(
+    store: Store, database_url: str, make_measurement: MakeMeasurement, table: str, part: str, reason: str
+) -> None:
+    """It would look like a table without timings."""
+    store.write([make_measurement(1)])
+    publish(database_url, table)
+    with pytest.raises(DiodeError, match=reason):
+        synced(f"{table}?{part}")
 
 
 def test_commands_read_it(
@@ -132,7 +149,11 @@ def test_commands_read_it(
     assert diode("cache", "status", "--database", table).code == 0
     with diode_store.open(table) as warehouse:
         assert warehouse.query("SELECT count(*) FROM observations").rows() == [(len(there(table)),)]
-    for command in (("import", __file__), ("db", "upgrade"), ("db", "check"), ("ingest", "--once")):
+    assert diode("hardware", "list", "--database", table).code == 0
+    asked = diode("train", "--from", table, "--hardware", "NVIDIA H200", "--op", "bmm")
+    assert "no examples of op bmm on NVIDIA H200; there is: mm" in asked.err
+    other = f"{table} of another"
+    for command in (("import", __file__), ("db", "upgrade"), ("db", "check"), ("ingest", "--once"), ("publish", other)):
         refused = diode(*command, "--database", table)
         assert (refused.code, "is a published table, which can only be read" in refused.err) == (1, True), refused
 
@@ -160,13 +181,14 @@ def test_a_sync_that_failed_is_made_up_for(
     table: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Timings that the cache did not take stay in the catalog, also if more were published meanwhile."""
+    """Timings that the cache did not take wait, also if their file was replaced and more were published meanwhile."""
     store.write([make_measurement(number) for number in range(3)])
     publish(database_url, table)
     synced(table)
     for number in (3, 4):
         store.write([make_measurement(number)])
         publish(database_url, table)
+        DeltaTable(table).optimize.compact()
         with monkeypatch.context() as broken:
 
             def fail(*_arguments: Any) -> None:
@@ -212,6 +234,73 @@ def test_a_damaged_catalog_is_told_and_made_again(
         synced(table)
     assert synced(table).rebuilt is not None
     assert answers(table) == answers(database_url)
+
+
+def test_a_damaged_file_of_the_table_is_named(
+    store: Store, database_url: str, make_measurement: MakeMeasurement, table: str
+) -> None:
+    """The fault is not the catalog's, which stays."""
+    store.write([make_measurement(number) for number in range(3)])
+    publish(database_url, table)
+    synced(table)
+    store.write([make_measurement(3)])
+    publish(database_url, table)
+    newest = max(Path(table).rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    content = newest.read_bytes()
+    newest.write_bytes(content[:200] + bytes(len(content) - 400) + content[-200:])
+    for _ in range(2):
+        with pytest.raises(DiodeError, match=rf"{newest.name} is damaged: .*; restore that file"):
+            synced(table)
+    newest.write_bytes(content)
+    assert (synced(table).rebuilt, answers(table)) == (None, answers(database_url))
+
+
+def test_a_folder_that_cannot_be_written_still_answers(
+    store: Store, database_url: str, diode: RunCommand, make_measurement: MakeMeasurement, table: str
+) -> None:
+    """It says how old the answer is."""
+    store.write([make_measurement(1)])
+    publish(database_url, table)
+    synced(table)
+    lock = cache_of(table).path / "published.lock"
+    lock.unlink()
+    lock.mkdir()
+    store.write([make_measurement(2)])
+    publish(database_url, table)
+    found = diode("query", "SELECT count(DISTINCT measurement_uid) AS n FROM observations", "--from", table, "--csv")
+    assert (found.code, found.out) == (0, "n\n1\n")
+    assert "cannot be written: Is a directory" in found.err
+    assert "the answer is of 20" in found.err
+
+
+def test_relative_names_of_tables_do_not_share_a_cache(
+    store: Store,
+    database_url: str,
+    make_measurement: MakeMeasurement,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A folder is the same from everywhere, and another one in another folder."""
+    (tmp_path / "x").mkdir()
+    store.write([make_measurement(1)])
+    publish(database_url, str(tmp_path / "x" / "t"))
+    monkeypatch.chdir(tmp_path / "x")
+    here = cache_of("t").path
+    assert here == cache_of(f"{tmp_path}/x/t/").path == cache_of(f"file://{tmp_path}/x/t").path
+    publish(database_url, str(tmp_path / "t"))
+    monkeypatch.chdir(tmp_path)
+    assert cache_of("t").path != here
+
+
+@pytest.mark.long
+def test_all_bundled_timings_of_two_warehouses(tmp_path: Path, table: str, diode: RunCommand) -> None:
+    """So many that DuckDB keeps them in several parts."""
+    urls = [str(tmp_path / f"{name}.db") for name in ("one", "other")]
+    for url in urls:
+        assert diode("db", "upgrade", "--database", url).code == 0
+        assert diode("ingest", "--once", "--bundled", "--database", url).code == 0
+        publish(url, table)
+    assert answers(table)["training_examples"] == answers(urls[0])["training_examples"]
 
 
 def test_several_read_at_once(store: Store, database_url: str, make_measurement: MakeMeasurement, table: str) -> None:

@@ -124,11 +124,10 @@ def match_measured(url: str, wanted: ExampleFilter) -> Matched:
         HardwareError: a name matches nothing, or different devices; lists the known ones.
         NoMeasurementsError: the warehouse has no measurements.
     """
+    from diode_store.query.named_devices import stored_hardware
     from diode_store.warehouse import hardware
-    from diode_store.warehouse.store import Store
 
-    with Store.open(url) as store, store.engine.connect() as connection:
-        rows = [row for row in hardware.list_hardware(connection) if row.measurements]
+    rows = [row for row in stored_hardware(url) if row.measurements]
     if not rows:
         raise NoMeasurementsError(f"the warehouse holds no measurements; {ingest_first(url)}")
     if wanted.hardware is None:

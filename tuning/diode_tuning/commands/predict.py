@@ -210,13 +210,11 @@ def _measured(url: str, hardware: Hardware, keys: Sequence[bytes], *, sync: bool
 
 def _warehouse(database: str | None) -> tuple[str, list[StoredHardware]]:
     """Return the URL of a warehouse that can be read, and its devices."""
+    from diode_store.query.named_devices import stored_hardware
     from diode_store.system.settings import default_database_url
-    from diode_store.warehouse.hardware import list_hardware
-    from diode_store.warehouse.store import Store
 
     url = database or default_database_url()
-    with Store.open(url) as store, store.engine.connect() as connection:
-        return url, list_hardware(connection)
+    return url, stored_hardware(url)
 
 
 @contextmanager
