@@ -3,8 +3,8 @@
 ``state.json`` names the two files of the current state and is replaced whole, so a reader sees one state or the next. A
 published DuckDB file never changes. The *base* has the bulk of the measurements, sorted by case. The *recent* file has
 what came later, the ids that left the base, the small tables, and the summaries of the cases that changed since. A sync
-copies the recent file, changes the copy and publishes it under a new name; ``diode_store.cache.change`` writes a new base
-when the recent file has grown.
+copies the recent file, changes the copy and publishes it under a new name. ``diode_store.cache.change`` writes a new
+base when the recent file has grown.
 
 Readers take no lock. They open both files, and an open file outlives its name. ``diode_store.cache.sync`` fills the
 cache.

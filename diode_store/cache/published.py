@@ -329,7 +329,7 @@ class PublishedRows:
         try:
             yield copy
         except duckdb.Error as error:
-            if copy.name not in str(error):
+            if not _is_damaged(copy):
                 raise
             raise PublishedTableError(
                 f"{redact(self._address.url)}: {path} is damaged: {first_line(error)}; restore that file"
@@ -415,6 +415,16 @@ class PublishedRows:
         run(f"COPY ({select}) TO {quoted(str(folder / name))} (FORMAT parquet, COMPRESSION zstd)")
         (folder / name).chmod(PRIVATE_FILE)
         run("UPDATE files SET waiting = $1 WHERE path = $2", [name, path])
+
+
+def _is_damaged(file: Path) -> bool:
+    """Return whether a Parquet file cannot be read; not every error of DuckDB names the file."""
+    try:
+        with duckdb.connect(config=SETTINGS) as connection:
+            connection.execute(f"SELECT max(COLUMNS(*)) FROM read_parquet({quoted(str(file))})").fetchall()
+    except duckdb.Error:
+        return True
+    return False
 
 
 def _published(table: str) -> list[str]:

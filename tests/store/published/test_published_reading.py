@@ -151,7 +151,7 @@ def test_commands_read_it(
         assert warehouse.query("SELECT count(*) FROM observations").rows() == [(len(there(table)),)]
     assert diode("hardware", "list", "--database", table).code == 0
     asked = diode("train", "--from", table, "--hardware", "NVIDIA H200", "--op", "bmm")
-    assert "no examples of op bmm on NVIDIA H200; there is: mm" in asked.err
+    assert "no examples of op bmm on NVIDIA H200; there is: op mm" in asked.err
     other = f"{table} of another"
     for command in (("import", __file__), ("db", "upgrade"), ("db", "check"), ("ingest", "--once"), ("publish", other)):
         refused = diode(*command, "--database", table)
