@@ -52,7 +52,7 @@ LIGHT_STORE = (
     "exchange.foreign.torch_diode",
     "exchange.foreign.torch_diode_files",
     "candidates.default_space",
-    "keys",
+    "values.keys",
     "ops",
     "timing.noise",
     "candidates.names",
