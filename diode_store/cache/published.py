@@ -10,13 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
-from dataclasses import dataclass
-from functools import reduce
-from operator import and_
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode
 
 import duckdb
 import pyarrow as pa
@@ -27,7 +22,8 @@ from diode_store.cache.cache import CATALOG, is_full
 from diode_store.cache.layout import BYTES, FACTS, INT, MARKS, SNAPSHOTS, TEXT
 from diode_store.cache.source import BLOCK
 from diode_store.cache.tables import SETTINGS, create, quoted
-from diode_store.delta.table import errors_of_delta, literal, open_table, table_url
+from diode_store.delta.address import Address
+from diode_store.delta.table import errors_of_delta, literal, open_table
 from diode_store.errors import CacheError, PublishedTableError, UnwritableCacheError, first_line
 from diode_store.system.files import PRIVATE_FILE, wait_for_lock
 from diode_store.system.private_folder import SPILL, private_folder
@@ -47,8 +43,6 @@ _WAITING = "published.{}.parquet"
 _MEMORY = "200MB"
 _ROWS_A_BATCH = 50_000
 _COPIED_AT_ONCE = 4 * MIB
-_FILTERS = ("hardware", "since")
-_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 _KEYS = {
     "hardware": "hardware_key",
     "environments": "environment_key",
@@ -82,50 +76,6 @@ _MARKS_NOW = """
     FROM (SELECT uid, max(flags) AS flags, max(superseded_by) AS superseded_by FROM located GROUP BY uid) AS now
     WHERE now.uid = measurements.uid
 """
-
-
-@dataclass(frozen=True)
-class Address:
-    """Address of a published table, and the part of it that is wanted."""
-
-    url: str
-    hardware: str | None = None
-    """Only this device, by its whole name."""
-    since: str | None = None
-    """Only this month, such as ``2026-11``, and later ones."""
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """Parse a URL or folder that may end with ``?hardware=NAME&since=MONTH``.
-
-        Raises:
-            PublishedTableError: a parameter is unknown, repeated or not a month, or the scheme is another one.
-        """
-        url, _, query = text.partition("?")
-        pairs = parse_qsl(query, keep_blank_values=True)
-        found = dict(pairs)
-        wrong = next((name for name in found if name not in _FILTERS), None)
-        if wrong is not None:
-            known = " and ".join(_FILTERS)
-            raise PublishedTableError(f"{redact(text)}: unknown parameter {wrong}; there are {known}")
-        if len(found) < len(pairs):
-            raise PublishedTableError(f"{redact(text)}: a parameter is there twice; name one device and one month")
-        since = found.get("since")
-        if since is not None and not _MONTH.fullmatch(since):
-            raise PublishedTableError(f"{redact(text)}: since is {since!r}, not a month such as 2026-11")
-        return cls(table_url(url), found.get("hardware"), since)
-
-    @property
-    def condition(self) -> ds.Expression | None:
-        """Condition that the wanted files meet; None if all are wanted."""
-        parts = [ds.field("hardware") == self.hardware] if self.hardware is not None else []
-        parts += [ds.field("month") >= self.since] if self.since is not None else []
-        return reduce(and_, parts) if parts else None
-
-    def __str__(self) -> str:
-        """Return the address as ``parse`` reads it."""
-        named = {name: value for name in _FILTERS if (value := getattr(self, name)) is not None}
-        return f"{self.url}?{urlencode(named)}" if named else self.url
 
 
 def stamp_of_table(text: str) -> str:

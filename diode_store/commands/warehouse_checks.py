@@ -59,7 +59,7 @@ def check_warehouse(setup: Setup) -> Iterator[Finding]:
 
 
 def _published(database: str) -> Finding:
-    from diode_store.cache.published import Address
+    from diode_store.delta.address import Address
     from diode_store.delta.table import open_table
 
     address = Address.parse(database)
