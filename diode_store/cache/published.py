@@ -25,7 +25,7 @@ from diode_store.cache.tables import SETTINGS, create, quoted
 from diode_store.delta.address import Address
 from diode_store.delta.table import errors_of_delta, literal, open_table
 from diode_store.errors import CacheError, PublishedTableError, UnwritableCacheError, first_line
-from diode_store.system.files import PRIVATE_FILE, wait_for_lock
+from diode_store.system.files import PRIVATE_FILE, barrier_to, wait_for_lock
 from diode_store.system.private_folder import SPILL, private_folder
 from diode_store.system.urls import redact
 from diode_store.values.units import MIB
@@ -104,6 +104,8 @@ def open_published(text: str, folder: Path, is_new: Callable[[], bool]) -> Itera
     address = Address.parse(text)
     table = open_table(address.url)
     catalog = folder / CATALOG
+    if barrier := barrier_to(folder):
+        raise UnwritableCacheError(f"{folder} cannot be written: {barrier}; free some space or check its folder")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _alone(folder / _LOCK), private_folder(SPILL) as spill:
@@ -371,7 +373,8 @@ def _is_damaged(file: Path) -> bool:
     """Return whether a Parquet file cannot be read; not every error of DuckDB names the file."""
     try:
         with duckdb.connect(config=SETTINGS) as connection:
-            connection.execute(f"SELECT max(COLUMNS(*)) FROM read_parquet({quoted(str(file))})").fetchall()
+            # Nothing is fetched: Python has no type for some of the values without further packages.
+            connection.execute(f"CREATE TABLE most AS SELECT max(COLUMNS(*)) FROM read_parquet({quoted(str(file))})")
     except duckdb.Error:
         return True
     return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -13,6 +15,7 @@ from deltalake import DeltaTable
 from published_rows import there, wanted
 
 import diode_store
+from diode_store.cache import published
 from diode_store.cache.cache import cache_of
 from diode_store.cache.change import Change
 from diode_store.cache.sync import SyncReport, sync
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
     from conftest import MakeMeasurement, RunCommand
 
+IS_ROOT = os.geteuid() == 0
+AS_ORDINARY = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if IS_ROOT else ()
 _VIEWS = ("observations", "published", "coverage", "training_examples", "vendor_gap", "rooflines")
 
 
@@ -271,6 +276,50 @@ def test_a_folder_that_cannot_be_written_still_answers(
     assert (found.code, found.out) == (0, "n\n1\n")
     assert "cannot be written: Is a directory" in found.err
     assert "the answer is of 20" in found.err
+
+
+def test_another_fault_is_not_blamed_on_the_table(
+    store: Store,
+    database_url: str,
+    make_measurement: MakeMeasurement,
+    table: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If a file cannot be written here, no file of the table is called damaged."""
+    store.write([make_measurement(1)])
+    publish(database_url, table)
+    with monkeypatch.context() as broken:
+        broken.setattr(published, "_WAITING", "no such folder/{}.parquet")
+        with pytest.raises(DiodeError, match="Cannot open file") as told:
+            synced(table)
+    assert "restore that file" not in str(told.value)
+    assert synced(table).measurements == 1
+
+
+@pytest.mark.skipif(IS_ROOT and shutil.which("setpriv") is None, reason="root needs setpriv to be ordinary")
+def test_a_read_only_folder_still_answers(
+    store: Store, database_url: str, make_measurement: MakeMeasurement, table: str
+) -> None:
+    """The catalog is not taken for damaged."""
+    store.write([make_measurement(1)])
+    publish(database_url, table)
+    synced(table)
+    folder = cache_of(table).path
+    store.write([make_measurement(2)])
+    publish(database_url, table)
+    folder.chmod(0o500)
+    command = [
+        Path(sys.executable).with_name("diode"),
+        "query",
+        "SELECT count(DISTINCT measurement_uid) AS n FROM observations",
+    ]
+    try:
+        found = subprocess.run([*AS_ORDINARY, *command, "--from", table], capture_output=True, text=True, check=False)
+    finally:
+        folder.chmod(0o700)
+    assert (found.returncode, found.stdout) == (0, "n\n1\n"), found.stderr
+    assert f"{folder} is not writable; the answer is of 20" in found.stderr
+    assert (synced(table).measurements, synced(table).rebuilt) == (2, None)
 
 
 def test_relative_names_of_tables_do_not_share_a_cache(
