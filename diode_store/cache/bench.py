@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from diode_store.cache.arrow_rows import arrow_schema
 from diode_store.cache.cache import RECENT
-from diode_store.cache.tables import NOW, SETTINGS, attach, quoted, sources
+from diode_store.cache.tables import NOW, SETTINGS, attach, sources
 from diode_store.system.private_folder import SPILL, private_folder
+from diode_store.values.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

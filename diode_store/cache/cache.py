@@ -29,9 +29,9 @@ from diode_store.system.files import (
     PRIVATE_FILE,
     entries_of,
     expanded,
+    leave_note,
     read_bounded,
     try_lock,
-    whole_file,
     write_durably,
 )
 from diode_store.system.urls import is_published, is_url, redact, sqlite_path, whole_address
@@ -198,9 +198,7 @@ class Cache:
 
     def mark_damaged(self, generation: int, reason: str) -> None:
         """Tell the next sync that a reader found a state damaged inside; a folder that cannot be written stays."""
-        with contextlib.suppress(OSError), whole_file(self._reason_file(generation)) as beside:
-            beside.touch(PRIVATE_FILE)
-            beside.write_text(reason, encoding="utf-8")
+        leave_note(self._reason_file(generation), reason)
 
     def _reason_file(self, generation: int) -> Path:
         return self.path / f"{generation}.damaged"

@@ -21,13 +21,14 @@ from diode_store.cache.arrow_rows import arrow_schema
 from diode_store.cache.cache import CATALOG, is_full
 from diode_store.cache.layout import BYTES, FACTS, INT, MARKS, SNAPSHOTS, TEXT
 from diode_store.cache.source import BLOCK
-from diode_store.cache.tables import SETTINGS, create, quoted
+from diode_store.cache.tables import SETTINGS, create
 from diode_store.delta.address import Address
-from diode_store.delta.table import errors_of_delta, literal, open_table
+from diode_store.delta.table import errors_of_delta, open_table
 from diode_store.errors import CacheError, PublishedTableError, UnwritableCacheError, first_line
 from diode_store.system.files import PRIVATE_FILE, barrier_to, wait_for_lock
 from diode_store.system.private_folder import SPILL, private_folder
 from diode_store.system.urls import redact
+from diode_store.values.sql import quoted
 from diode_store.values.units import MIB
 
 if TYPE_CHECKING:
@@ -112,10 +113,10 @@ def open_published(text: str, folder: Path, is_new: Callable[[], bool]) -> Itera
             if is_new():
                 _remove(catalog)
             with contextlib.closing(_catalog(catalog, spill.path)) as connection:
-                rows = PublishedRows(connection, address, table, spill.path)
-                rows.refresh(folder)
+                rows = PublishedRows(connection, address, table, folder, spill.path)
+                rows.refresh()
                 yield rows
-                rows.forget(folder)
+                rows.forget()
     except duckdb.Error as error:
         if is_full(error):
             raise UnwritableCacheError(f"{folder} cannot be written: {first_line(error)}; free some space") from error
@@ -165,8 +166,11 @@ class PublishedRows:
 
     file = None
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, address: Address, table: DeltaTable, spill: Path) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, address: Address, table: DeltaTable, folder: Path, spill: Path
+    ) -> None:
         self.left_out: list[str] = []
+        self._folder = folder
         self._spill = spill
         self._connection = connection
         self._address = address
@@ -198,12 +202,8 @@ class PublishedRows:
         sql = f"SELECT id // {BLOCK}, count(*), bit_xor(hash(id, {key})) FROM {table} GROUP BY 1 ORDER BY 1"
         return {str(block): f"{count}:{digest:016x}" for block, count, digest in self.rows(sql)}
 
-    def refresh(self, folder: Path) -> None:
-        """Bring the catalog up to date with the table, whose files never change: each is read once.
-
-        Args:
-            folder: folder of the cache, for the timings that wait.
-        """
+    def refresh(self) -> None:
+        """Bring the catalog up to date with the table, whose files never change: each is read once."""
         run = self._connection.execute
         if not run("SELECT 1 FROM state WHERE stamp = $1", [_stamp(self._table)]).fetchall():
             with errors_of_delta(self._address.url):
@@ -215,14 +215,14 @@ class PublishedRows:
             run("DELETE FROM located WHERE path NOT IN (SELECT path FROM files)")
             for path in sorted(files.keys() - old):
                 with self._copied(dataset, path) as copy, self._transaction():
-                    self._take(path, copy, ds.get_partition_keys(files[path].partition_expression), folder)
+                    self._take(path, copy, ds.get_partition_keys(files[path].partition_expression))
             with self._transaction():
                 run("DELETE FROM measurements WHERE uid NOT IN (SELECT uid FROM located)")
                 run(_MARKS_NOW)
                 run("DELETE FROM state")
                 run("INSERT INTO state VALUES ($1)", [_stamp(self._table)])
             run("CHECKPOINT catalog")
-        self._show_waiting(folder)
+        self._show_waiting()
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -230,23 +230,23 @@ class PublishedRows:
         yield
         self._connection.execute("COMMIT")
 
-    def _show_waiting(self, folder: Path) -> None:
+    def _show_waiting(self) -> None:
         """Make the view ``timings``, and delete files that a killed sync has left."""
         waiting = [name for (name,) in self.rows("SELECT waiting FROM files WHERE waiting IS NOT NULL")]
-        for path in folder.glob(_WAITING.format("*")):
+        for path in self._folder.glob(_WAITING.format("*")):
             if path.name not in waiting:
                 path.unlink(missing_ok=True)
         self._connection.execute(create(FACTS["timings"], "no_timings", "OR REPLACE TEMP TABLE"))
-        names = ", ".join(quoted(str(folder / name)) for name in waiting)
+        names = ", ".join(quoted(str(self._folder / name)) for name in waiting)
         source = f"read_parquet([{names}])" if waiting else "no_timings"
         self._connection.execute(f"CREATE OR REPLACE TEMP VIEW timings AS FROM {source}")
 
-    def forget(self, folder: Path) -> None:
+    def forget(self) -> None:
         """Drop the timings that wait: the cache has them now."""
         with self._transaction():
             self._connection.execute("DELETE FROM pending")
             self._connection.execute("UPDATE files SET waiting = NULL WHERE waiting IS NOT NULL")
-        self._show_waiting(folder)
+        self._show_waiting()
 
     def _require_rows(self, files: dict[str, ds.Fragment]) -> None:
         """Refuse a mistyped device or month, which would look like a table without timings."""
@@ -288,10 +288,10 @@ class PublishedRows:
             ) from error
         copy.unlink()
 
-    def _take(self, path: str, copy: Path, partition: dict[str, str], folder: Path) -> None:
+    def _take(self, path: str, copy: Path, partition: dict[str, str]) -> None:
         """Give ids to the new measurements of a file and to what they name, and take their timings."""
         run = self._connection.execute
-        values = ", ".join(f"{literal(value)} AS {name}" for name, value in partition.items())
+        values = ", ".join(f"{quoted(value)} AS {name}" for name, value in partition.items())
         file = f"read_parquet({quoted(str(copy))}, file_row_number := true)"
         run(f"CREATE OR REPLACE TEMP VIEW rows AS SELECT *, {values} FROM {file}")
         run("""
@@ -323,7 +323,7 @@ class PublishedRows:
                 WHERE unhex({key}) NOT IN (SELECT key FROM {table})
             """)
         self._take_measurements()
-        self._keep_timings(path, folder)
+        self._keep_timings(path)
 
     def _take_measurements(self) -> None:
         run = self._connection.execute
@@ -342,7 +342,7 @@ class PublishedRows:
         """)
         run("INSERT INTO pending SELECT id, warehouse FROM measurements JOIN new USING (uid)")
 
-    def _keep_timings(self, path: str, folder: Path) -> None:
+    def _keep_timings(self, path: str) -> None:
         """Write the timings of new measurements to a file of their own."""
         run = self._connection.execute
         run("""
@@ -357,16 +357,16 @@ class PublishedRows:
             f"t.{there} AS {here}"
             for here, there in zip(list(FACTS["timings"])[2:], _published("timings"), strict=True)
         )
-        name = _WAITING.format(secrets.token_hex(6))
+        waiting = self._folder / _WAITING.format(secrets.token_hex(6))
         select = f"""
             SELECT kept.id AS measurement_id, c.id AS config_id, {columns}
             FROM rows AS t
             JOIN kept USING (measurement_uid, warehouse)
             JOIN (SELECT id, lower(hex(key)) AS config_key FROM configs) AS c USING (config_key)
         """
-        run(f"COPY ({select}) TO {quoted(str(folder / name))} (FORMAT parquet, COMPRESSION zstd)")
-        (folder / name).chmod(PRIVATE_FILE)
-        run("UPDATE files SET waiting = $1 WHERE path = $2", [name, path])
+        run(f"COPY ({select}) TO {quoted(str(waiting))} (FORMAT parquet, COMPRESSION zstd)")
+        waiting.chmod(PRIVATE_FILE)
+        run("UPDATE files SET waiting = $1 WHERE path = $2", [waiting.name, path])
 
 
 def _is_damaged(file: Path) -> bool:

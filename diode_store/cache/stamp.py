@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diode_store.system.files import PRIVATE_FILE, read_bounded, whole_file
+from diode_store.system.files import leave_note, read_bounded
 
 if TYPE_CHECKING:
     from diode_store.cache.cache import Cache
@@ -48,9 +48,7 @@ def remember(cache: Cache, generation: int, stamp: str | None) -> None:
     """Record that the database in state ``stamp`` has the content of the cache's ``generation``."""
     if stamp is None or is_remembered(cache, generation, stamp):
         return
-    with contextlib.suppress(OSError), whole_file(cache.path / _FILE) as beside:
-        beside.touch(PRIVATE_FILE)
-        beside.write_text(json.dumps({"generation": generation, "stamp": stamp}), encoding="utf-8")
+    leave_note(cache.path / _FILE, json.dumps({"generation": generation, "stamp": stamp}))
 
 
 def is_remembered(cache: Cache, generation: int, stamp: str | None) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store.cache.cache import BASE, RECENT
 from diode_store.cache.layout import FACTS, SNAPSHOTS
+from diode_store.values.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -96,11 +97,6 @@ def attach(connection: duckdb.DuckDBPyConnection, paths: dict[str, str]) -> None
     """Attach the files of a state for reading."""
     for kind, path in paths.items():
         connection.execute(f"ATTACH {quoted(path)} AS {kind} (READ_ONLY)")
-
-
-def quoted(path: str) -> str:
-    """Return a path as a text of SQL."""
-    return "'" + path.replace("'", "''") + "'"
 
 
 def sources(reading: Reading, kinds: Iterable[str]) -> dict[str, str]:

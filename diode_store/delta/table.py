@@ -24,6 +24,8 @@ from diode_store.errors import CORRUPT, PublishedTableError, first_line
 from diode_store.system.files import expanded
 from diode_store.system.urls import TABLE_SCHEMES, redact
 from diode_store.values.batching import ROWS_PER_GROUP
+from diode_store.values.sql import quoted
+from diode_store.values.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +37,7 @@ KEEP = timedelta(days=7)
 REWRITES = "torch-diode rewrites"
 """Name of the transactions that replace files. delta-rs 1.6 lets two commits replace one file, which doubles its rows;
 a common transaction number makes it refuse the second."""
-TARGET_BYTES = 256 * 2**20
+TARGET_BYTES = 256 * MIB
 """Size of the files that ``compact`` writes."""
 
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*)://")
@@ -215,7 +217,7 @@ def _rewrite(table: DeltaTable, place: dict[str, str]) -> None:
                     table,
                     rows.to_reader(),
                     mode="overwrite",
-                    predicate=" AND ".join(f"{name} = {literal(value)}" for name, value in place.items()),
+                    predicate=" AND ".join(f"{name} = {quoted(value)}" for name, value in place.items()),
                     partition_by=list(PARTITIONS),
                     target_file_size=TARGET_BYTES,
                     writer_properties=writer_properties(),
@@ -242,11 +244,6 @@ def vacuum(table: DeltaTable, *, dry_run: bool) -> list[str]:
     """
     with errors_of_delta(table.table_uri):
         return list(table.vacuum(retention_hours=int(KEEP / timedelta(hours=1)), dry_run=dry_run, full=True))
-
-
-def literal(text: str) -> str:
-    """Return a text as delta-rs reads it in a predicate."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 @contextlib.contextmanager

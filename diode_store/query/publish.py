@@ -29,7 +29,6 @@ from diode_store.delta.table import (
     arrow_schema,
     errors_of_delta,
     find_table,
-    literal,
     numbered,
     open_or_create,
     refuse_other_files,
@@ -38,9 +37,10 @@ from diode_store.delta.table import (
 )
 from diode_store.errors import DatabaseError, PublishedTableError
 from diode_store.query.analytics import open_state
-from diode_store.system.files import PRIVATE_FILE, read_bounded, whole_file
+from diode_store.system.files import leave_note, read_bounded
 from diode_store.system.private_folder import SPILL, private_folder
 from diode_store.system.urls import is_published, only_readable
+from diode_store.values.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -281,10 +281,10 @@ class _Publication:
             "SELECT measurement_uid, id FROM other WHERE hardware = $1 AND month = $2 ORDER BY ALL LIMIT $3",
             [hardware, month, _UIDS_A_COMMIT],
         )
-        uids = ", ".join(literal(uid) for uid, _ in rows)
+        uids = ", ".join(quoted(uid) for uid, _ in rows)
         predicate = (
-            f"hardware = {literal(hardware)} AND month = {literal(month)} "
-            f"AND warehouse = {literal(self._report.warehouse)} AND measurement_uid IN ({uids})"
+            f"hardware = {quoted(hardware)} AND month = {quoted(month)} "
+            f"AND warehouse = {quoted(self._report.warehouse)} AND measurement_uid IN ({uids})"
         )
         kept = [number for _, number in rows if number is not None]
         if kept:
@@ -343,9 +343,7 @@ class _Publication:
         if self._table is None:
             return
         found = _marks(self._cache) | {self._key(): self._mark(self._table, generation)}
-        with suppress(OSError), whole_file(self._cache.path / _REMEMBERED) as beside:
-            beside.touch(PRIVATE_FILE)
-            beside.write_text(json.dumps(found), encoding="utf-8")
+        leave_note(self._cache.path / _REMEMBERED, json.dumps(found))
 
     def _key(self) -> str:
         return hashlib.blake2b(self._report.table.encode(), digest_size=8).hexdigest()

@@ -105,6 +105,13 @@ def whole_file(path: Path) -> Iterator[Path]:
             beside.unlink(missing_ok=True)
 
 
+def leave_note(path: Path, text: str) -> None:
+    """Write a small private file that only saves work: in a folder that cannot be written there is none."""
+    with contextlib.suppress(OSError), whole_file(path) as beside:
+        beside.touch(PRIVATE_FILE)
+        beside.write_text(text, encoding="utf-8")
+
+
 def write_durably(contents: Mapping[Path, bytes], *, mode: int = PRIVATE_FILE) -> None:
     """Write each file atomically; all are on disk when this returns.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from diode_explorer.background import Task
 from diode_store.errors import DiodeError, ModelError, SettingsError, first_line
+from diode_store.values.sql import quoted
 from diode_trainer.card import Card, card_path, read_card, shape_digest
 from diode_trainer.catalogue import asked_first, known_defaults, long_name, user_models_dir
 from diode_trainer.covered import nearest_first
@@ -135,5 +136,5 @@ def names_sql(*more: str, without: object = None) -> str:
         without: a name to leave out.
     """
     names = (*(model.name for model in known_models() if model.card and model.name != without), *more)
-    rows = ", ".join("({}, {})".format(place, "'" + name.replace("'", "''") + "'") for place, name in enumerate(names))
+    rows = ", ".join(f"({place}, {quoted(name)})" for place, name in enumerate(names))
     return f"SELECT name FROM (VALUES {rows or '(0, NULL)'}) AS models(place, name) ORDER BY place"  # noqa: S608 - quoted

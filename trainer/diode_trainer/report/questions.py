@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from diode_store.values.sql import quoted
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -84,5 +86,5 @@ def where(conditions: Mapping[str, str], filters: Mapping[str, Value], *more: st
 
 
 def _literal(value: Value) -> str:
-    """Return a value as SQL. Only a quote ends a literal in DuckDB, which has no escapes in plain literals."""
-    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
+    """Return a value as SQL."""
+    return quoted(value) if isinstance(value, str) else str(value)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from diode_explorer.judging.models import known_models
 from diode_explorer.pages import cases
 from diode_store.records import WRITE_FLUSH
+from diode_store.values.sql import quoted
 from diode_trainer.data.regimes import WRITE_FLUSH_US
 from diode_trainer.report.questions import Question, where
 
@@ -42,7 +43,7 @@ _WITHIN = 1.02
 def model_sql() -> str:
     """Return SQL for a model's name: its file's if the model is here, else the beginning of its SHA-256."""
     named = "".join(
-        f" WHEN '{model.card.sha256}' THEN '{model.name.replace(chr(39), 2 * chr(39))}'"
+        f" WHEN '{model.card.sha256}' THEN {quoted(model.name)}"
         for model in known_models()
         if model.card is not None and model.card.sha256.isalnum()
     )
