@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
-import shutil
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -15,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from diode_collectors.ingest.commands import ingest as cli
+from ordinary import AS_ORDINARY, CANNOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROGRAM = Path(sys.executable).with_name("diode-ingest")
-_WITHOUT_POWER = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
 
 
 class Ended(NamedTuple):
@@ -42,10 +40,9 @@ def ingest(*args: object) -> Ended:
 
 def ingest_without_power(*args: object) -> Ended:
     """Run ``diode-ingest ARGS...`` as a process that file permissions hold for, also when root runs the tests."""
-    is_root = os.geteuid() == 0
-    if is_root and shutil.which("setpriv") is None:
-        pytest.skip("root runs the tests, and there is no setpriv to do without its power over files")
-    command = [*(_WITHOUT_POWER if is_root else ()), str(PROGRAM), *map(str, args)]
+    if CANNOT:
+        pytest.skip(CANNOT)
+    command = [*AS_ORDINARY, str(PROGRAM), *map(str, args)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return Ended(done.returncode, done.stdout, done.stderr)
 

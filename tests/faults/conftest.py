@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,6 +11,7 @@ import pytest
 from processes import ForkServer
 
 import postgres_server
+from ordinary import CANNOT
 from postgres_server import PostgresServer
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def processes(tmp_path: Path) -> Iterator[ForkServer]:
 @pytest.fixture
 def ordinary(tmp_path: Path) -> Iterator[ForkServer]:
     """Return what starts writers and daemons that file permissions hold for, also when root runs the tests."""
-    if os.geteuid() == 0 and shutil.which("setpriv") is None:
-        pytest.skip("root runs the tests, and there is no setpriv to do without its power over files")
+    if CANNOT:
+        pytest.skip(CANNOT)
     with ForkServer(tmp_path / "processes", ordinary=True) as server:
         yield server

@@ -15,11 +15,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
+from ordinary import AS_ORDINARY
 from waiting import eventually
 
 PROGRAM = Path(sys.executable).with_name("diode-ingest")
 _SERVER = Path(__file__).with_name("fork_server.py")
-_WITHOUT_POWER = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
 
 
 def drained(spool: Path) -> bool:
@@ -61,7 +61,7 @@ class ForkServer:
             ordinary: take away root's power over files of any mode.
             umask: of all it starts.
         """
-        as_ordinary = _WITHOUT_POWER if ordinary and os.geteuid() == 0 else ()
+        as_ordinary = AS_ORDINARY if ordinary else ()
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._numbers = count()

@@ -73,23 +73,20 @@ def test_follows_the_warehouse(
 
 
 def test_two_warehouses_share_a_table(
-    store: Store, database_url: str, another_database: str, make_measurement: MakeMeasurement, tmp_path: Path
+    store: Store, database_url: str, another_warehouse: str, make_measurement: MakeMeasurement, tmp_path: Path
 ) -> None:
     """Each keeps its own rows, even if both have one measurement; deletes of one leave the other's alone."""
     table = str(tmp_path / "table")
     store.write([make_measurement(number) for number in range(4)])
-    with Store.open(another_database) as another:
+    with Store.open(another_warehouse) as another:
         another.write([make_measurement(number) for number in range(2, 7)])
-        with another.engine.begin() as connection:
-            # Test databases are copies of one file, and a copy is the same warehouse.
-            connection.exec_driver_sql("UPDATE warehouse SET uuid = 'another'")
     publish(database_url, table)
-    publish(another_database, table)
-    assert there(table) == wanted(database_url, another_database)
-    with Store.open(another_database) as another, another.engine.begin() as connection:
+    publish(another_warehouse, table)
+    assert there(table) == wanted(database_url, another_warehouse)
+    with Store.open(another_warehouse) as another, another.engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM timings")
         connection.exec_driver_sql("DELETE FROM measurements")
-    assert did(publish(another_database, table)) == (0, 0, 5)
+    assert did(publish(another_warehouse, table)) == (0, 0, 5)
     assert there(table) == wanted(database_url)
 
 
@@ -264,7 +261,7 @@ def test_a_corrected_value_is_published(
 def test_another_warehouse_in_the_same_cache(
     store: Store,
     database_url: str,
-    another_database: str,
+    another_warehouse: str,
     make_measurement: MakeMeasurement,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -272,16 +269,14 @@ def test_another_warehouse_in_the_same_cache(
     """If its sync comes between, the publication begins again."""
     monkeypatch.setenv("DIODE_CACHE", str(tmp_path / "shared"))
     store.write([make_measurement(1)])
-    with Store.open(another_database) as another:
+    with Store.open(another_warehouse) as another:
         another.write([make_measurement(2)])
-        with another.engine.begin() as connection:
-            connection.exec_driver_sql("UPDATE warehouse SET uuid = 'another'")
     calls: list[Any] = []
 
     def meanwhile(report: Any) -> None:
         calls.append(report)
         if len(calls) == 1:
-            sync(another_database, cache_of(another_database))
+            sync(another_warehouse, cache_of(another_warehouse))
 
     report = publish(database_url, str(tmp_path / "table"), on_sync=meanwhile)
     assert (did(report), report.conflicts) == ((1, 0, 0), 1)

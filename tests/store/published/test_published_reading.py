@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -24,14 +22,13 @@ from diode_store.query import analytics
 from diode_store.query.publish import publish
 from diode_store.records import Hardware
 from diode_store.warehouse.store import Store
+from ordinary import AS_ORDINARY, needs_ordinary
 
 if TYPE_CHECKING:
     import sqlite3
 
     from conftest import MakeMeasurement, RunCommand
 
-IS_ROOT = os.geteuid() == 0
-AS_ORDINARY = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if IS_ROOT else ()
 _VIEWS = ("observations", "published", "coverage", "training_examples", "vendor_gap", "rooflines")
 
 
@@ -87,17 +84,15 @@ def test_copies_only_what_is_new(
 
 
 def test_a_measurement_of_two_warehouses_counts_once(
-    store: Store, database_url: str, another_database: str, make_measurement: MakeMeasurement, table: str
+    store: Store, database_url: str, another_warehouse: str, make_measurement: MakeMeasurement, table: str
 ) -> None:
     """It stays as long as one of them has it."""
     store.write([make_measurement(number) for number in range(4)])
-    with Store.open(another_database) as another:
+    with Store.open(another_warehouse) as another:
         another.write([make_measurement(number) for number in range(2, 6)])
-        with another.engine.begin() as connection:
-            connection.exec_driver_sql("UPDATE warehouse SET uuid = 'another'")
     publish(database_url, table)
     assert synced(table).measurements == 4
-    publish(another_database, table)
+    publish(another_warehouse, table)
     assert synced(table).measurements == 6
     with store.engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM timings")
@@ -105,7 +100,7 @@ def test_a_measurement_of_two_warehouses_counts_once(
     publish(database_url, table)
     assert synced(table).measurements == 4
     uids = "SELECT DISTINCT measurement_uid FROM observations ORDER BY 1"
-    with closing(analytics.connect(table)) as one, closing(analytics.connect(another_database)) as other:
+    with closing(analytics.connect(table)) as one, closing(analytics.connect(another_warehouse)) as other:
         assert one.execute(uids).fetchall() == other.execute(uids).fetchall()
 
 
@@ -296,7 +291,7 @@ def test_another_fault_is_not_blamed_on_the_table(
     assert synced(table).measurements == 1
 
 
-@pytest.mark.skipif(IS_ROOT and shutil.which("setpriv") is None, reason="root needs setpriv to be ordinary")
+@needs_ordinary
 def test_a_read_only_folder_still_answers(
     store: Store, database_url: str, make_measurement: MakeMeasurement, table: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -11,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(sys.executable).with_name("diode")
-IS_ROOT = os.geteuid() == 0
-AS_ORDINARY = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if IS_ROOT else ()
+from ordinary import AS_ORDINARY, needs_ordinary
 
-pytestmark = pytest.mark.skipif(IS_ROOT and shutil.which("setpriv") is None, reason="root needs setpriv to be ordinary")
+PROGRAM = Path(sys.executable).with_name("diode")
+
+pytestmark = needs_ordinary
 
 
 def errors_of(*args: object) -> str:
