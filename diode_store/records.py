@@ -14,8 +14,8 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.errors import RecordError
-from diode_store.kernels import CONFIG_COLUMNS, KernelConfig, Scalar, is_vendor_template, plain_scalar, same_scalars
-from diode_store.ops import DEFAULT_SCALARS, MATRIX_DIMENSIONS, OPS, find_op
+from diode_store.kernels import CONFIG_COLUMNS, KernelConfig, Scalar, is_vendor_template, plain_scalar
+from diode_store.ops import Problem, ProblemShape, TensorSpec
 from diode_store.values.keys import KEY_BYTES, content_key
 
 __all__ = [
@@ -48,8 +48,6 @@ __all__ = [
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
-
-    from diode_store.ops import Op
 
 UNKNOWN = "unknown"
 """The value of an environment's attribute that is not known."""
@@ -147,104 +145,6 @@ class Environment:
     def key(self) -> bytes:
         """16-byte content key over the identity."""
         return content_key("environment", 1, [self.torch, self.triton, self.compute, self.driver, self.python, self.os])
-
-
-class TensorSpec(NamedTuple):
-    """One input of a problem. Sizes and strides are in elements."""
-
-    dtype: str
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class ProblemShape:
-    """The shape of a matrix product: (B, M, K) x (B, K, N) → (B, M, N)."""
-
-    op: str
-    dtype: str
-    b: int
-    m: int
-    n: int
-    k: int
-    layout: str
-    """Two letters, for A and B: n row-major, t transposed, s any other stride."""
-    tf32: bool = False
-    """True if float32 may be multiplied as TF32, which uses other, several times faster kernels."""
-
-    @property
-    def arithmetic(self) -> str:
-        """The dtype, or ``tf32`` for float32 that may be multiplied as TF32."""
-        return "tf32" if self.tf32 else self.dtype
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """One matrix product: the op, its ordered inputs and its sorted scalars.
-
-    Make one with ``Problem.create``, which normalizes; the constructor does not.
-    """
-
-    op: str
-    inputs: tuple[TensorSpec, ...]
-    scalars: tuple[tuple[str, Scalar], ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-    @classmethod
-    def create(
-        cls,
-        op: str,
-        inputs: tuple[TensorSpec, ...],
-        scalars: Mapping[str, Scalar] | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> Problem:
-        """Normalize, so that one problem has one key whichever source reports it.
-
-        A bias of one dimension becomes its broadcast view (stride 0), as Inductor's Triton templates see it. A bmm over
-        plain matrices becomes an mm, because Inductor lowers a batch of one that way. Default scalars (``alpha=1``,
-        ``beta=1``) are dropped.
-
-        Raises:
-            RecordError: unknown op, or inputs that do not make a matrix product.
-        """
-        entry = find_op(op)
-        first, second, bias = entry.operands
-        _check_inputs(entry, inputs)
-        if entry.plain and len(inputs[first].size) == MATRIX_DIMENSIONS:
-            op = entry.plain
-        if bias is not None:
-            output = (*inputs[first].size[:-1], inputs[second].size[-1])
-            inputs = (*inputs[:bias], _broadcast(inputs[bias], output), *inputs[bias + 1 :])
-        kept = {name: plain_scalar(value) for name, value in (scalars or {}).items() if value is not None}
-        pairs = tuple(sorted((n, v) for n, v in kept.items() if DEFAULT_SCALARS.get(n) != v))
-        return cls(op, inputs, pairs, extra or {})
-
-    def __eq__(self, other: object) -> bool:
-        """Compare as the keys do, which distinguish True from 1, and also compare ``extra``."""
-        if not isinstance(other, Problem):
-            return NotImplemented
-        same = (self.op, self.inputs) == (other.op, other.inputs) and same_scalars(self.scalars, other.scalars)
-        return same and self.extra == other.extra
-
-    def __hash__(self) -> int:
-        """Hash what the key is made of."""
-        return hash((self.op, self.inputs, self.scalars))
-
-    @cached_property
-    def key(self) -> bytes:
-        """16-byte content key over op, inputs and scalars."""
-        inputs = [[spec.dtype, spec.size, spec.stride] for spec in self.inputs]
-        return content_key("problem", 1, [self.op, inputs, self.scalars])
-
-    @cached_property
-    def shape(self) -> ProblemShape:
-        """The derived columns."""
-        first, second, _ = OPS[self.op].operands
-        a, b = self.inputs[first], self.inputs[second]
-        batch = a.size[0] if len(a.size) > MATRIX_DIMENSIONS else 1
-        layout = _layout_letter(a) + _layout_letter(b)
-        tf32 = a.dtype == "float32" and dict(self.scalars).get("ALLOW_TF32") is True
-        return ProblemShape(self.op, a.dtype, batch, a.size[-2], b.size[-1], a.size[-1], layout, tf32)
 
 
 class Timing(NamedTuple):
@@ -355,35 +255,3 @@ def _repeats_a_config(timings: tuple[Timing, ...]) -> bool:
     configs = set(map(itemgetter(0), timings))
     by_key = any(map(attrgetter("extra"), configs))
     return len({config.key for config in configs} if by_key else configs) != len(timings)
-
-
-def _check_inputs(entry: Op, inputs: tuple[TensorSpec, ...]) -> None:
-    op, most = entry.name, entry.most_dimensions
-    first, second, _ = entry.operands
-    for spec in inputs:
-        if len(spec.size) > most:
-            raise RecordError(f"{op}: an input has {len(spec.size)} dimensions; at most {most} make sense")
-        if len(spec.size) != len(spec.stride):
-            raise RecordError(f"{op}: an input has {len(spec.size)} sizes but {len(spec.stride)} strides")
-        if any(size < 1 for size in spec.size):
-            raise RecordError(f"{op}: sizes must be positive, not {list(spec.size)}")
-    if len(inputs) <= max(first, second):
-        raise RecordError(f"{op} needs at least {max(first, second) + 1} inputs, not {len(inputs)}")
-    a, b = inputs[first], inputs[second]
-    if min(len(a.size), len(b.size)) < MATRIX_DIMENSIONS or a.size[-1] != b.size[-2] or a.size[:-2] != b.size[:-2]:
-        raise RecordError(f"{op}: {list(a.size)} x {list(b.size)} is not a matrix product")
-
-
-def _broadcast(bias: TensorSpec, output: tuple[int, ...]) -> TensorSpec:
-    missing = len(output) - len(bias.size)
-    if missing < 0:
-        return bias
-    dimensions = zip(bias.stride, bias.size, output[missing:], strict=True)
-    strides = tuple(stride if size == out else 0 for stride, size, out in dimensions)
-    return TensorSpec(bias.dtype, output, (0,) * missing + strides)
-
-
-def _layout_letter(spec: TensorSpec) -> str:
-    if spec.stride[-1] == 1:
-        return "n"
-    return "t" if spec.stride[-2] == 1 else "s"

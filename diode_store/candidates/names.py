@@ -36,12 +36,22 @@ _COLUMN_OF_KWARG = {
     "ACC_TYPE": "acc_type",
 }
 
-# EVEN_K follows from the problem's K, the epilogue and its arguments from the op and its scalars; the others say
-# how Inductor was asked, not what the kernel is.
+# EVEN_K, the majors, the forms and the scaling follow from the problem, the epilogue and its arguments from the op and
+# its scalars; the others say how Inductor was asked, not what the kernel is.
 _NOT_THE_KERNEL = frozenset(
     {
+        "A_IS_2D",
+        "A_IS_K_MAJOR",
+        "B_IS_2D",
+        "B_IS_K_MAJOR",
         "EVEN_K",
         "OUT_DTYPE",
+        "SCALED",
+        "SCALE_RECIPE_A",
+        "SCALE_RECIPE_B",
+        "TILE_SIZE_A",
+        "TILE_SIZE_B",
+        "USE_EXPERIMENTAL_MAKE_TENSOR_DESCRIPTOR",
         "epilogue_fn_hash",
         "generate_with_caching",
         "hint_override",
@@ -52,6 +62,8 @@ _NOT_THE_KERNEL = frozenset(
 # Arguments that only some versions or sources list (a choice's description leaves out what its template takes by
 # name), with the value that the others imply. Golden vectors hold them to what Inductor says.
 _IMPLIED_KWARGS: dict[str, Scalar] = {
+    "NUM_CONSUMER_GROUPS": 1,
+    "USE_TMA_LOAD": True,
     "num_buffers_warp_spec": 0,
     "num_consumer_groups": 0,
     "tma_load_for_template_epilogue": False,

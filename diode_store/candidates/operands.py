@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
 from typing import Protocol
 
-_BITS = re.compile(r"\d+")
-_BITS_PER_BYTE = 8
+from diode_store.ops.work import itemsize
+
 ACCESS_BYTES = 16
 """Bytes of the widest load and store."""
 
@@ -36,13 +34,6 @@ class Operands(Protocol):
         """Two letters, as in ``ProblemShape``."""
 
 
-@lru_cache(maxsize=64)
-def dtype_bytes(dtype: str) -> int:
-    """Return the bytes of an element of torch's ``dtype``, from the bits in its name."""
-    bits = _BITS.search(dtype)
-    return int(bits.group()) // _BITS_PER_BYTE if bits else 1
-
-
 def row_lengths(shape: Operands) -> tuple[int, int]:
     """Return the lengths of the rows of A and of B in memory, in elements."""
     return shape.m if shape.layout[0] == "t" else shape.k, shape.k if shape.layout[1] == "t" else shape.n
@@ -50,4 +41,4 @@ def row_lengths(shape: Operands) -> tuple[int, int]:
 
 def has_whole_rows(shape: Operands) -> bool:
     """Return whether the rows of both operands are a multiple of 16 bytes, so that the widest loads read them."""
-    return all(length * dtype_bytes(shape.dtype) % ACCESS_BYTES == 0 for length in row_lengths(shape))
+    return all(length * itemsize(shape.dtype) % ACCESS_BYTES == 0 for length in row_lengths(shape))

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from diode_store.candidates.default_space import TEMPLATES, GemmConfig
-from diode_store.candidates.operands import dtype_bytes, row_lengths
+from diode_store.candidates.operands import row_lengths
 from diode_store.devices.known import NVIDIA
+from diode_store.ops.work import itemsize
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,7 +58,7 @@ def _has_narrow_rows(shape: Operands) -> bool:
         shape.k if is_vector else length
         for is_vector, length in zip((shape.m == 1, shape.n == 1), row_lengths(shape), strict=True)
     )
-    item_bytes = dtype_bytes(shape.dtype)
+    item_bytes = itemsize(shape.dtype)
     return all(length * item_bytes % NARROWEST_ASYNC_BYTES for length in lengths)
 
 

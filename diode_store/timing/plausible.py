@@ -53,7 +53,7 @@ def bound_of(problem: Problem, hardware: Hardware) -> Bound:
 
     An input that repeats itself, by a stride of 0, does not count as read: caches may hold all of it.
     """
-    if not is_described(hardware):
+    if not (is_described(hardware) and problem.is_known):
         return Bound(LEAST_US, None)
     first, second, _ = OPS[problem.op].operands
     repeats = any(0 in problem.inputs[position].stride for position in (first, second))

@@ -9,22 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diode_store.ops import elements_moved, flops
+from diode_store.ops.work import bytes_read, bytes_written, flops, itemsize
 from diode_store.values.units import US_PER_S
 
 if TYPE_CHECKING:
     from diode_store.devices.descriptor import Descriptor
     from diode_store.records import ProblemShape
 
-ITEMSIZES = {
-    **dict.fromkeys(("float64", "int64"), 8),
-    **dict.fromkeys(("float32", "int32"), 4),
-    **dict.fromkeys(("float16", "bfloat16", "int16"), 2),
-    **dict.fromkeys(("int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
-}
-"""Bytes of one element."""
-OTHER_ITEMSIZE = 4
-"""Bytes assumed for any other dtype."""
 LAUNCH_US = 2.0
 """Floor of the roofline: no GEMM was seen to take much less, however small (H200)."""
 
@@ -53,14 +44,13 @@ def roofline(shape: ProblemShape, device: Descriptor, *, only_output: bool = Fal
         device: its peaks.
         only_output: count only writes as memory traffic, not reads.
     """
-    itemsize = ITEMSIZES.get(shape.dtype, OTHER_ITEMSIZE)
-    sizes = (shape.b, shape.m, shape.n, shape.k)
-    work = float(flops(*sizes))
-    bytes_moved = float(itemsize * elements_moved(*sizes, only_output=only_output))
+    size = itemsize(shape.dtype)
+    work = float(flops(shape))
+    bytes_moved = float(bytes_written(shape) + (0 if only_output else bytes_read(shape)))
     return Roofline(
-        itemsize=itemsize,
+        itemsize=size,
         flops=work,
         bytes_moved=bytes_moved,
-        compute_s=work / device.peak_flops(itemsize, tf32=shape.tf32),
+        compute_s=work / device.peak_flops(size, tf32=shape.tf32),
         memory_s=bytes_moved / device.memory_bandwidth,
     )

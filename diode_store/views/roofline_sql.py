@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from diode_store.devices.descriptor import describe, is_described
 from diode_store.ops import OPS
+from diode_store.ops.work import ITEMSIZES, OTHER_ITEMSIZE
 from diode_store.timing.plausible import (
     CLOCK_TOLERANCE,
     FIRST_MOMENT,
@@ -15,7 +16,7 @@ from diode_store.timing.plausible import (
     UNIT_US,
     UNITS,
 )
-from diode_store.timing.roofline import ITEMSIZES, LAUNCH_US, OTHER_ITEMSIZE
+from diode_store.timing.roofline import LAUNCH_US
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -22,8 +22,8 @@ from diode_explorer.pages.coverage.rooflines import FIGURES, peaks
 from diode_explorer.pages.page import NotThereError
 from diode_store.candidates.names import kernel_config
 from diode_store.devices.known import KNOWN_DEVICES
+from diode_store.ops.work import ITEMSIZES
 from diode_store.records import Hardware, ProblemShape
-from diode_store.timing.roofline import ITEMSIZES
 from diode_store.warehouse.store import Store
 from diode_trainer.features import roofline_us
 from diode_trainer.report.parts import Command

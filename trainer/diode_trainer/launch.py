@@ -12,8 +12,9 @@ import numpy as np
 
 from diode_store.candidates.operands import row_lengths
 from diode_store.candidates.pipelining import NARROWEST_ASYNC_BYTES
+from diode_store.ops.work import itemsize
 from diode_store.records import is_vendor_template
-from diode_store.timing.roofline import ITEMSIZES, LAUNCH_US, OTHER_ITEMSIZE, roofline
+from diode_store.timing.roofline import LAUNCH_US, roofline
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -120,7 +121,7 @@ class ListTerms:
 
     def __init__(self, columns: ConfigColumns, kind: Kind) -> None:
         self.kind = kind
-        self.itemsize = ITEMSIZES.get(kind.dtype, OTHER_ITEMSIZE)
+        self.itemsize = itemsize(kind.dtype)
         self.vendor = columns.template_mask(is_vendor_template)
         self.vendors = np.flatnonzero(self.vendor)
         self.bias = columns.template_mask(_ADDS_BIAS.__eq__)

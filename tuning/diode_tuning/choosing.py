@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_store.candidates.operands import dtype_bytes, row_lengths
+from diode_store.candidates.operands import row_lengths
+from diode_store.ops.work import itemsize
 from diode_trainer.launch import widest_access
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _place(problem: SweepProblem) -> tuple[float, ...]:
         problem.layout[1] == "t",
     )
     sizes = [float(np.log2(size)) for size in (problem.b, problem.m, problem.n, problem.k)]
-    access = [_ACCESS[widest_access(size, dtype_bytes(problem.dtype))] for size in row_lengths(problem)]
+    access = [_ACCESS[widest_access(size, itemsize(problem.dtype))] for size in row_lengths(problem)]
     return (*sizes, *(_OTHER_KIND * kind for kind in kinds), *access)
 
 

@@ -10,7 +10,8 @@ from diode_collectors.problems.drawing import Limits, LogNormalSizes
 from diode_collectors.problems.families import families
 from diode_collectors.problems.problem import parse_dtype
 from diode_collectors.problems.selection import ProblemRequest, select_problems
-from diode_store.candidates.operands import ACCESS_BYTES, dtype_bytes
+from diode_store.candidates.operands import ACCESS_BYTES
+from diode_store.ops.work import itemsize
 from diode_tuning.choosing import nearest
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def standard_problems(device: SweepDevice, dtypes: tuple[str, ...]) -> list[Swee
 
 def _sizes_drawn(dtype: str) -> list[tuple[LogNormalSizes, float]]:
     """Return the ways to draw the sizes of problems in a dtype, each with its share of a set."""
-    item_bytes = dtype_bytes(parse_dtype(dtype)[0])
+    item_bytes = itemsize(parse_dtype(dtype)[0])
     odd = [multiples for multiples in _ODD_MULTIPLES if min(multiples) * item_bytes % ACCESS_BYTES]
     of_each = _ODD_SHARE / len(odd)
     return [(LogNormalSizes(), _WHOLE_SHARE), *((replace(_ODD_SIZES, multiples=each), of_each) for each in odd)]

@@ -18,6 +18,7 @@ from diode_collectors.inductor.device import detect_environment, detect_hardware
 from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
 from diode_store.candidates.names import kernel_config, template_uid
 from diode_store.errors import RecordError
+from diode_store.ops import OPS
 from diode_store.records import KernelConfig, Problem, Scalar, TensorSpec, is_vendor_template
 
 if TYPE_CHECKING:
@@ -49,18 +50,24 @@ _FLOAT32 = "float32"
 _NOT_PARAMETERS = frozenset({"backend", "name", "op_type", "kernel_call_name"})
 
 
-def problem_of_inputs(kernel_inputs: Any, op_name: str, sizes: Mapping[Any, int] | None = None) -> Problem:
+def problem_of_inputs(
+    kernel_inputs: Any,
+    op_name: str,
+    sizes: Mapping[Any, int] | None = None,
+    overrides: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Problem:
     """Return the problem that Inductor's ``KernelInputs`` describe.
 
     Args:
         kernel_inputs: as the choices hook gets them; symbolic sizes count as their hints.
         op_name: as the hook gets it, such as ``mm`` or ``mm-ah``.
         sizes: symbol → value to use instead of its hint.
+        overrides: arguments that the op sets for its templates, by their uids.
 
     Raises:
         RecordError: an op or inputs that are not a known matrix product.
     """
-    scalars = getattr(kernel_inputs, "_scalars", None) or {}
+    scalars = {**(getattr(kernel_inputs, "_scalars", None) or {}), **fast_accum_of((overrides or {}).values())}
     nodes, out_dtype = kernel_inputs.nodes(), kernel_inputs.out_dtype()
     return problem_of_nodes(op_name, nodes, scalars=scalars, out_dtype=out_dtype, sizes=sizes)
 
@@ -89,12 +96,21 @@ def problem_of_nodes(
     """
     inputs = tuple(_tensor_spec(node, hint_override, sizes or {}) for node in input_nodes)
     found = {name: plain for name, value in (scalars or {}).items() if (plain := _number(value)) is not None}
+    op = op_name.partition("-")[0]
     dtypes = {spec.dtype for spec in inputs}
-    if out_dtype is not None and dtype_name(out_dtype) not in dtypes:
+    # A scale has the dtype of some outputs, so only A's dtype tells whether the output has another.
+    usual = {inputs[0].dtype} if op in OPS and OPS[op].is_scaled and inputs else dtypes
+    if out_dtype is not None and dtype_name(out_dtype) not in usual:
         found["out_dtype"] = dtype_name(out_dtype)
     if _FLOAT32 in dtypes and _tf32_is_asked():
         found["ALLOW_TF32"] = True
-    return Problem.create(op_name.partition("-")[0], inputs, found)
+    return Problem.create(op, inputs, found)
+
+
+def fast_accum_of(arguments: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
+    """Return the scalar ``use_fast_accum`` if a kernel's arguments, vendor's or Triton's, ask for it."""
+    asked = any(each.get("use_fast_accum") is True or each.get("USE_FAST_ACCUM") is True for each in arguments)
+    return {"use_fast_accum": True} if asked else {}
 
 
 def config_of_ktc(ktc: Any) -> KernelConfig:

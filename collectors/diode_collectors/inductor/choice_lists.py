@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from diode_collectors.inductor.adapter import annotations_of, problem_of_nodes
+from diode_collectors.inductor.adapter import annotations_of, fast_accum_of, problem_of_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from diode_store.records import Problem
 
@@ -40,11 +41,20 @@ def template_hashes_of(choices: Iterable[Any]) -> dict[str, str]:
 
 
 def _scalars(choices: Sequence[Any]) -> dict[str, Any]:
-    """Return alpha and beta, which the choices' inputs and ATen calls know."""
+    """Return alpha, beta and the accumulation, which the choices' inputs, parameters and ATen calls know."""
+    fast_accum = fast_accum_of(chain.from_iterable(map(_arguments_of, choices)))
     for choice in choices:
         ktc = annotations_of(choice).get("ktc")
         if ktc is not None:
-            return dict(getattr(ktc.inputs, "_scalars", None) or {})
+            return {**(getattr(ktc.inputs, "_scalars", None) or {}), **fast_accum}
     calls = (getattr(choice, "kwargs", None) for choice in choices)
     arguments = next((call for call in calls if isinstance(call, dict) and "alpha" in call), {})
-    return {name: arguments[name] for name in ("alpha", "beta") if name in arguments}
+    return {**{name: arguments[name] for name in ("alpha", "beta") if name in arguments}, **fast_accum}
+
+
+def _arguments_of(choice: Any) -> list[Mapping[str, Any]]:
+    """Return the arguments of a choice's kernel, wherever this version of torch keeps them."""
+    ktc = annotations_of(choice).get("ktc")
+    holders = (getattr(choice, "kwargs", None), getattr(ktc, "extra_kwargs", None), getattr(ktc, "params", None))
+    found = (getattr(each, "to_kwargs", lambda each=each: each)() for each in holders)
+    return [each for each in found if isinstance(each, dict)]

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from diode_collectors.problems.problem import FLOAT32, SweepProblem
 from diode_collectors.problems.search_space import GUIDED
 from diode_store.candidates.default_space import DEFAULT_CONFIGS, LARGEST_BLOCK, GemmConfig, largest_blocks, scaled
-from diode_store.candidates.operands import dtype_bytes, has_whole_rows
+from diode_store.candidates.operands import has_whole_rows
 from diode_store.candidates.pipelining import gemm_kernel
 from diode_store.devices.known import NVIDIA
+from diode_store.ops.work import itemsize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -99,7 +100,7 @@ def count_choices(
     if space.is_vendor:
         return len(problem.entry.vendors)
     blocks = _blocks(problem)
-    item_bytes = dtype_bytes(problem.dtype)
+    item_bytes = itemsize(problem.dtype)
 
     def count(output_bytes: int, sample: int, *, tma: bool) -> int:
         """Return the number of configs of a template to time."""
@@ -134,7 +135,7 @@ def exhaustive_configs(problem: SweepProblem, *, shared_memory_bytes: int | None
         tma: Use the persistent-TMA template. The device and the problem must support it.
     """
     output_bytes = _output_bytes(problem) if tma else 0
-    blocks, item_bytes = _blocks(problem), dtype_bytes(problem.dtype)
+    blocks, item_bytes = _blocks(problem), itemsize(problem.dtype)
     return _configs(blocks, item_bytes, shared_memory_bytes, output_bytes, exhaustive=True, tma=tma)
 
 
@@ -195,7 +196,7 @@ def cpu_seconds(choices: int, *, is_slow: bool = False) -> float:
 
 def _output_bytes(problem: SweepProblem) -> int:
     """Return the bytes of an element that a persistent-TMA kernel stores."""
-    return _ACCUMULATOR_BYTES if problem.entry.has_bias else dtype_bytes(problem.dtype)
+    return _ACCUMULATOR_BYTES if problem.entry.has_bias else itemsize(problem.dtype)
 
 
 @lru_cache(maxsize=4096)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from diode_store.candidates.names import DTYPES, SHORT_DTYPES
-from diode_store.candidates.operands import dtype_bytes
 from diode_store.errors import SettingsError
-from diode_store.ops import OPS, elements_moved, flops, swept_ops
+from diode_store.ops import OPS, swept_ops
+from diode_store.ops.work import bytes_read, bytes_written, flops, itemsize
 from diode_store.records import Problem, TensorSpec
 
 if TYPE_CHECKING:
@@ -97,13 +97,14 @@ class SweepProblem:
     @property
     def flops(self) -> int:
         """Number of multiplications and additions."""
-        return flops(self.b, self.m, self.n, self.k)
+        return flops(self.problem().shape)
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of the inputs and the output."""
         bias = self.entry.bias_elements(self.b, self.m, self.n)
-        return (elements_moved(self.b, self.m, self.n, self.k) + bias) * dtype_bytes(self.dtype)
+        shape = self.problem().shape
+        return bytes_read(shape) + bytes_written(shape) + bias * itemsize(self.dtype)
 
     def needed_bytes(self, *, on_cpu: bool) -> int:
         """Return the bytes of memory to have free before timing: Inductor and the sweep keep copies of the tensors."""

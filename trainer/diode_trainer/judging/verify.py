@@ -47,7 +47,8 @@ def _question(model: TimingModel) -> tuple[ProblemShape, Hardware, ConfigColumns
     sizes = {name: middle.get(name, 512) for name in "bmnk"}
     op, dtype = next(iter(domain.ops), "mm"), next(iter(domain.dtypes), "bfloat16")
     tf32 = dtype == "tf32"
-    shape = ProblemShape(op, "float32" if tf32 else dtype, layout="nn", tf32=tf32, **sizes)
+    b, m, n, k = (sizes[name] for name in "bmnk")
+    shape = ProblemShape(op, "float32" if tf32 else dtype, b, m, n, k, "nn", tf32)
     device = next(iter(domain.hardware), None)
     hardware = (
         KNOWN_DEVICES[0]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diode_store.devices.descriptor import describe
-from diode_store.timing.roofline import ITEMSIZES, LAUNCH_US
+from diode_store.ops.work import ITEMSIZES
+from diode_store.timing.roofline import LAUNCH_US
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

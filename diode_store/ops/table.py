@@ -6,6 +6,7 @@ Every other module asks ``OPS``. To add an op, add an ``Op`` here and follow doc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from diode_store.errors import RecordError
@@ -15,8 +16,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MATRIX_DIMENSIONS = 2
-DEFAULT_SCALARS: Mapping[str, int] = {"alpha": 1, "beta": 1}
-"""Scalars of ops with a bias; a problem leaves out a scalar at its default."""
+DEFAULT_SCALARS: Mapping[str, int] = {"alpha": 1, "beta": 1, "skew": 0, "use_fast_accum": False}
+"""Defaults of scalars; a problem leaves out a scalar at its default."""
+
+
+class Role(StrEnum):
+    """Part that an input plays in a product."""
+
+    A = "a"
+    B = "b"
+    BIAS = "bias"
+    SCALE_A = "scale_a"
+    SCALE_B = "scale_b"
+    OFFSETS = "offsets"
+    """Where each group ends along the grouped dimension."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,10 @@ class Op:
     """True if the first input is added to the product."""
     products: int = 1
     """Number of products that are added; each has two inputs."""
+    is_scaled: bool = False
+    """True if a scale for A and one for B follow the operands; then a bias may come last."""
+    is_grouped: bool = False
+    """True if offsets divide one dimension of the operands into groups, each with a product of its own."""
     plain: str | None = None
     """Name of the op that Inductor uses instead for plain matrices; None if there is none."""
     out_dtype: str | None = None
@@ -54,10 +71,19 @@ class Op:
         """Positions of A, B and the bias among the inputs; None without a bias."""
         return (1, 2, 0) if self.has_bias else (0, 1, None)
 
+    def roles(self, count: int) -> tuple[Role, ...]:
+        """Return the role of each of ``count`` inputs, in order; shorter than ``count`` if the op takes fewer."""
+        operands = (Role.A, Role.B) * self.products
+        if self.has_bias:
+            return (Role.BIAS, *operands)
+        scales = (Role.SCALE_A, Role.SCALE_B) if self.is_scaled else ()
+        found = (*operands, *scales, *((Role.OFFSETS,) if self.is_grouped else ()))
+        return (*found, Role.BIAS) if self.is_scaled and count > len(found) else found
+
     @property
     def most_dimensions(self) -> int:
         """Limit on the dimensions of an input."""
-        return MATRIX_DIMENSIONS + self.is_batched
+        return MATRIX_DIMENSIONS + (self.is_batched or self.is_grouped)
 
     def bias_elements(self, b: int, m: int, n: int) -> int:
         """Return the number of elements of a bias: a row of N, or for a batched op a whole output."""
@@ -98,8 +124,17 @@ _TABLE = (
     ),
     Op("baddbmm", _BMM, vendors=("aten::baddbmm",), is_batched=True, has_bias=True, is_swept=True),
     Op("int_mm", _MM, vendors=("aten::_int_mm",), out_dtype="int32"),
-    Op("scaled_mm", _MM, vendors=("aten::_scaled_mm",), has_table_key=False),
+    Op("scaled_mm", _MM, vendors=("aten::_scaled_mm",), has_table_key=False, is_scaled=True),
     Op("mm_plus_mm", "triton::mm_plus_mm", vendors=("aten::_mm_plus_mm",), products=2),
+    Op("grouped_mm", "triton::grouped_mm", vendors=("aten::_grouped_mm",), has_table_key=False, is_grouped=True),
+    Op(
+        "scaled_grouped_mm",
+        "triton::scaled_grouped_mm",
+        vendors=("aten::_scaled_grouped_mm",),
+        has_table_key=False,
+        is_grouped=True,
+        is_scaled=True,
+    ),
 )
 OPS: dict[str, Op] = {op.name: op for op in _TABLE}
 """Every op by its name."""
@@ -129,14 +164,3 @@ def swept_ops() -> tuple[str, ...]:
 def op_of_vendor(template: str) -> str | None:
     """Return the op of a vendor kernel; None for any other template."""
     return next((op.name for op in OPS.values() if template in (*op.vendors, *op.other_vendors)), None)
-
-
-def flops(b: int, m: int, n: int, k: int) -> int:
-    """Return the multiplications and additions of one product."""
-    return 2 * b * m * n * k
-
-
-def elements_moved(b: int, m: int, n: int, k: int, *, only_output: bool = False) -> int:
-    """Return the elements that one product reads and writes; the bias is not counted."""
-    read = 0 if only_output else m * k + k * n
-    return b * (read + m * n)

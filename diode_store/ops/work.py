@@ -1,0 +1,60 @@
+"""Work of a product: the operations, and the bytes that have to move."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diode_store.ops.grouping import COLUMNS, DEPTH, ROWS
+from diode_store.ops.table import OPS
+
+if TYPE_CHECKING:
+    from diode_store.ops.problem import ProblemShape
+
+ITEMSIZES = {
+    **dict.fromkeys(("float64", "int64"), 8),
+    **dict.fromkeys(("float32", "int32"), 4),
+    **dict.fromkeys(("float16", "bfloat16", "int16"), 2),
+    **dict.fromkeys(("int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
+}
+"""Bytes of one element."""
+OTHER_ITEMSIZE = 4
+"""Bytes assumed for any other dtype."""
+
+
+def itemsize(dtype: str) -> int:
+    """Return the bytes of one element of torch's ``dtype``."""
+    return ITEMSIZES.get(dtype, OTHER_ITEMSIZE)
+
+
+def flops(shape: ProblemShape) -> int:
+    """Return the multiplications and additions."""
+    b, m, n, k = _mean_sizes(shape)
+    return round(2 * OPS[shape.op].products * b * m * n * k)
+
+
+def bytes_read(shape: ProblemShape) -> int:
+    """Return the bytes of the operands, without a bias and scales; of grouped weights at least one group each is read.
+
+    ``views/sql/base.sql`` has the same formula.
+    """
+    b, m, n, k = _mean_sizes(shape)
+    form, total = shape.dimension("form"), shape.dimension("total", 0)
+    used = min(shape.b, total) if total else b
+    a_groups, b_groups = {ROWS: (b, used), COLUMNS: (used, b)}.get(form, (b, b))
+    elements = OPS[shape.op].products * (a_groups * m * k + b_groups * k * n)
+    return round(elements * itemsize(shape.dtype))
+
+
+def bytes_written(shape: ProblemShape) -> int:
+    """Return the bytes of the output."""
+    b, m, n, _ = _mean_sizes(shape)
+    return round(b * m * n * itemsize(shape.out_dtype))
+
+
+def _mean_sizes(shape: ProblemShape) -> tuple[int, float, float, float]:
+    """Return B, M, N and K, the grouped one as its exact mean."""
+    total = shape.dimension("total")
+    sizes: dict[str, float] = {ROWS: shape.m, COLUMNS: shape.n, DEPTH: shape.k}
+    if total:
+        sizes[shape.dimension("form")] = total / shape.b
+    return shape.b, sizes[ROWS], sizes[COLUMNS], sizes[DEPTH]
