@@ -206,7 +206,7 @@ class DiodeInductorChoices(entry.Handler):
 
     def _choose(self, offer: CandidateOffer) -> list[KernelTemplateChoice] | None:
         hardware = self._hardware or detect_hardware(offer.kernel_inputs.device())
-        product = product_of(offer.kernel_inputs, offer.op_name)
+        product = product_of(offer.kernel_inputs, offer.op_name, offer.kwarg_overrides)
         with self._stats.timed("seconds_listing"):
             sought = self._sought(offer, product, hardware)
         if sought is not None:

@@ -16,19 +16,19 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from torch._inductor.choices import InductorChoices
 
-from diode_collectors.inductor.adapter import POLICY_ANNOTATION, annotations_of, config_of_ktc
+from diode_collectors.inductor.adapter import POLICY_ANNOTATION, annotations_of, config_of_choice, config_of_ktc
 from diode_integration.decide.decision import DecidedBy, Decision, OpRankings, PredictedConfig
 from diode_integration.inductor.listing import CandidateOffer, vendors_best
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import torch
@@ -39,9 +39,10 @@ if TYPE_CHECKING:
     from diode_integration.decide.models import ModelSet
     from diode_integration.decide.ranking import Ranking
     from diode_integration.inductor.unranked import Unranked
+    from diode_store.records import KernelConfig
     from diode_trainer.policy import Policy
 
-HOOK_VERSION = 12
+HOOK_VERSION = 13
 """Part of every cache key; raise it when the same model and policy would choose differently."""
 
 Listener = Callable[[list[Any], list[Any]], None]
@@ -49,6 +50,7 @@ Listener = Callable[[list[Any], list[Any]], None]
 
 _registering = threading.Lock()
 _listeners: list[Listener] = []
+_later = threading.local()
 
 
 class GraphsInWork(Protocol):
@@ -216,11 +218,33 @@ def mark_of(choice: Any, kind: type[_M]) -> _M | None:
     return found if isinstance(found, kind) else None
 
 
+@contextmanager
+def marking_later(marks: Callable[[], Mapping[KernelConfig, Mapping[str, Any]]]) -> Iterator[None]:
+    """Have this thread's next op's choices get annotations by their configs, before the final selection."""
+    _later.marks = marks
+    try:
+        yield
+    finally:
+        _later.marks = None
+
+
+def _mark_now(choices: list[Any]) -> None:
+    """Put the annotations of ``marking_later`` on an op's choices."""
+    marks = getattr(_later, "marks", None)
+    if marks is None:
+        return
+    by_config = marks()
+    for choice in choices if by_config else ():
+        with suppress(Exception):  # a choice that does not describe itself stays unmarked
+            choice.annotations.update(by_config.get(config_of_choice(choice), {}))
+
+
 def final_selection(choices: list[Any]) -> list[Any]:
     """Have the handler that marked an op's choices select among them; Inductor calls this with each op's choices.
 
     Never raises and never empties a list.
     """
+    _mark_now(choices)
     owner = next((owner for choice in choices if (owner := _owner_of(choice)) is not None), None)
     left = choices if owner is None else owner.selected(choices)
     for listener in tuple(_listeners):

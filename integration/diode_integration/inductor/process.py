@@ -27,7 +27,7 @@ from torch._inductor import config as inductor_config
 from torch._inductor import virtualized
 from torch._inductor.choices import InductorChoices
 
-from diode_integration.inductor import benchmark, entry, second_try, unranked
+from diode_integration.inductor import benchmark, entry, grouped, second_try, unranked
 from diode_integration.inductor.entry import ProcessChoices
 from diode_store.values import safely
 
@@ -75,6 +75,7 @@ def engage(handler: Handler, undo: ExitStack) -> None:
     _reach_stock_handlers(undo)
     second_try.guard(installed, undo)
     unranked.guard(installed, undo)
+    grouped.guard(installed, undo)
     if hasattr(inductor_choices, "register_inductor_choices"):
         undo.callback(inductor_choices.unregister_inductor_choices, _KEY)
         inductor_choices.register_inductor_choices(_KEY, process_choices)

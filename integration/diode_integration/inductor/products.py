@@ -31,7 +31,7 @@ from diode_collectors.inductor.adapter import problem_of_inputs
 from diode_integration.decide.ranking import SizeRange
 from diode_store.devices.descriptor import describe
 from diode_store.errors import RecordError
-from diode_store.ops import swept_ops
+from diode_store.ops import OPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +59,7 @@ _CHEAP = frozenset(
     )
 ) | {"prims.convert_element_type"}
 _SQUARE = ("aten.pow", 2)
-_PRODUCTS = frozenset(f"aten.{op}" for op in swept_ops())
+_PRODUCTS = frozenset(f"aten.{prefix}{op}" for op in OPS for prefix in ("", "_"))
 _KERNELS = _PRODUCTS | {"aten.convolution"}
 """Ops that read from memory and write to it, whatever is around."""
 _CONSTANTS = frozenset({"aten.full", "aten.scalar_tensor"})
@@ -105,19 +105,24 @@ class Product:
         return self.over.problems if self.over else ()
 
 
-def product_of(kernel_inputs: KernelInputs, op_name: str) -> Product:
-    """Return the matrix product of a call."""
+def product_of(
+    kernel_inputs: KernelInputs, op_name: str, overrides: Mapping[str, Mapping[str, Any]] | None = None
+) -> Product:
+    """Return the matrix product of a call; ``overrides`` are the op's arguments for its templates."""
     unhinted = _unhinted(kernel_inputs)
     if unhinted:
         return Product(None, ("unbacked", f"sizes that depend on data have no hint: {', '.join(unhinted)}"))
     try:
-        problem = problem_of_inputs(kernel_inputs, op_name)
+        problem = problem_of_inputs(kernel_inputs, op_name, overrides=overrides)
+        problem.shape  # noqa: B018 - raises for an op that the table does not have
     except RecordError as error:
         return Product(None, ("op", str(error)))
-    return Product(problem, None, _stated_range(kernel_inputs, op_name), bool(_symbols(kernel_inputs)))
+    return Product(problem, None, _stated_range(kernel_inputs, op_name, overrides), bool(_symbols(kernel_inputs)))
 
 
-def _stated_range(kernel_inputs: KernelInputs, op_name: str) -> StatedRange | None:
+def _stated_range(
+    kernel_inputs: KernelInputs, op_name: str, overrides: Mapping[str, Mapping[str, Any]] | None
+) -> StatedRange | None:
     """Return the problems in the range that is stated for a call's sizes; None without a stated range.
 
     Several symbols go through their ranges together. A symbol without a range keeps its hint.
@@ -129,7 +134,7 @@ def _stated_range(kernel_inputs: KernelInputs, op_name: str) -> StatedRange | No
     for place in np.linspace(0, 1, _POINTS):
         sizes = {symbol: round(low * (high / low) ** place) for symbol, (low, high) in bounds.items()}
         try:
-            problem = problem_of_inputs(kernel_inputs, op_name, sizes)
+            problem = problem_of_inputs(kernel_inputs, op_name, sizes, overrides)
         except RecordError:  # such as a size of 0 that an expression of the symbol gives
             continue
         problems[problem.key] = problem

@@ -51,10 +51,7 @@ CONVOLUTIONS = Unranked(
     ("aten.convolution", "aten.convolution.default", "aten.convolution_backward.default"),
     seldom_wins=True,
 )
-UNRANKED = (
-    CONVOLUTIONS,
-    Unranked("grouped products", ("aten._grouped_mm.default", "aten._scaled_grouped_mm.default")),
-)
+UNRANKED = (CONVOLUTIONS,)
 SELDOM_WINS = "what Inductor tunes instead is seldom faster"
 """Reason to keep the vendor kernel on a GPU."""
 
