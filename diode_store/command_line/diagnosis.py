@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 GROUP = "diode.checks"
 # What needs torch comes last: importing it takes seconds.
-_ORDER = ("versions", "gpu", "warehouse", "spool", "torch", "models", "hook")
+_ORDER = ("versions", "gpu", "warehouse", "spool", "torch", "models", "hook", "seams")
 
 
 class Level(StrEnum):

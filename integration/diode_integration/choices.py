@@ -195,6 +195,14 @@ class DiodeInductorChoices(entry.Handler):
         """Record an error that the compile survived."""
         self._stats.fallback("error", safely.in_words(error), logging.WARNING, error)
 
+    def passed_by(self, choices: list[Any]) -> None:
+        """Count an op that Inductor tunes without asking the hook; each kind is logged once."""
+        if len(choices) > 1:
+            self._stats.count("uncovered")
+            kind = str(getattr(choices[0], "name", type(choices[0]).__name__)).rstrip("_0123456789")
+            line = f"Inductor tunes {kind} by itself: {len(choices)} choices"
+            self._stats.once.log(f"uncovered {kind}", line, logging.INFO)
+
     def clocked(self, timed: Timed) -> None:
         """Count a benchmark by torch-diode's clock."""
         self._stats.clocked(timed)

@@ -52,6 +52,31 @@ def check_hook(_setup: Setup) -> Iterator[Finding]:
     yield from _picks_in_use(settings, gpu)
 
 
+def check_seams(_setup: Setup) -> Iterator[Finding]:
+    """Yield who chooses kernels at each seam of Inductor while the hook is installed."""
+    from diode_integration.inductor.process import missing_capability
+
+    if missing_capability() is not None:
+        return
+    from diode_integration.choices import DiodeInductorChoices
+    from diode_integration.inductor.seams import OURS, custom_ops, seams
+    from diode_integration.install import install
+    from diode_integration.settings import HookSettings
+
+    with install(DiodeInductorChoices(settings=HookSettings())):
+        found = seams()
+    for owner in dict.fromkeys(seam.owner for seam in found if not seam.is_foreign):
+        names = ", ".join(seam.name for seam in found if seam.owner == owner)
+        yield ok("seams", f"{owner}: {names}")
+    for seam in found:
+        if seam.is_foreign:
+            text = f"{seam.name}: {seam.owner} decides, and {OURS} does not"
+            yield warning("seams", text, "remove that package or table to have torch-diode decide")
+    if ops := custom_ops():
+        text = f"{counted(len(ops), 'custom op')} with autotuning of their own: {', '.join(ops)}"
+        yield warning("seams", text, "their kernels are not covered: Inductor times them at each compile")
+
+
 def hook_finding(cards: Sequence[Card], gpu: Hardware | None) -> Finding:
     """Return a finding on the hook's work with or without a GPU, by models in the order in which they are asked."""
     names = ", ".join(dict.fromkeys(card.name for card in cards))

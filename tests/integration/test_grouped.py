@@ -9,19 +9,20 @@ from unittest import mock
 
 import pytest
 import torch
+from hooked import benchmarks, hooked, watching
 from torch._inductor.kernel import mm_grouped
 
 from diode_integration.decide.decision import DecidedBy
 from diode_integration.install import install
-from hooked import benchmarks, hooked, watching
 from inductor_harness import FAKE_MULTIPROCESSORS, compile_and_run
 from stand_ins import DOMAIN, TileModel, card_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from diode_integration.choices import DiodeInductorChoices
     from hooked import Watch
+
+    from diode_integration.choices import DiodeInductorChoices
 
 GROUPS, ROWS, N, K = 4, 256, 128, 64
 SHARED_MEMORY_BYTES = 232_448

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from hooked import hooked, watching
 
 from diode_integration.decide.decision import DecidedBy
 from diode_integration.install import install
-from hooked import hooked, watching
 from inductor_harness import compile_and_run
 from stand_ins import DOMAIN, TileModel, card_of
 
@@ -46,7 +46,7 @@ def decided(function: Callable[..., torch.Tensor], *inputs: torch.Tensor, **time
 
 
 @pytest.mark.parametrize("fast_accum", [False, True])
-def test_a_scaled_product_is_told_by_its_scales(fast_accum: bool) -> None:
+def test_a_scaled_product_is_told_by_its_scales(*, fast_accum: bool) -> None:
     """The problem has the recipe, the accumulation and the output's dtype."""
     a, b = values(M, K).to(FP8), values(N, K).to(FP8).t()
     scales = torch.rand(M, 1), torch.rand(1, N)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,7 @@ from diode_collectors.problems.problem import parse_problem
 from diode_integration.decide.abstention import Unknown, parse_unknown, why_vendor
 from diode_integration.decide.decision import DecidedBy
 from diode_integration.inductor import entry, unranked
-from diode_integration.inductor.after_import import put_in_place
-from diode_integration.inductor.listing import VendorCalls, is_tuned
+from diode_integration.inductor.listing import VendorCalls
 from diode_integration.install import install
 from diode_store.errors import SettingsError
 from diode_trainer.policy import Mode
@@ -278,26 +277,9 @@ def test_convolutions_are_stock_inductors_after_the_uninstall() -> None:
     with install(hooked(mode="zero")):
         changed = {op for op, lowering in lowerings.items() if lowering is not before[op]}
         assert torch.ops.aten.convolution.default in changed
-        assert changed == {op for _, op in unranked.lowered_ops(before)}
+        grouped = {torch.ops.aten._grouped_mm.default, torch.ops.aten._scaled_grouped_mm.default}
+        assert changed == {op for _, op in unranked.lowered_ops(before)} | grouped
     assert lowerings == before
-
-
-@pytest.mark.parametrize(("mode", "tuned"), [("zero", set()), ("adaptive", {"grouped products"})])
-def test_zero_mode_tunes_nothing_that_no_model_ranks(mode: str, tuned: set[str]) -> None:
-    """Grouped products are lowered as without max-autotune; other modes have Inductor tune them."""
-    lowerings = torch._inductor.lowering.lowerings
-    handler, seen = hooked(mode=mode), []
-    ops = {op: of for of, op in unranked.lowered_ops(lowerings)}
-    with ExitStack() as undo:
-        for op in ops:
-            put_in_place(lowerings, op, lambda _: seen.append(is_tuned()), undo)
-        undo.enter_context(install(handler))
-        undo.enter_context(inductor_config.patch(max_autotune=True, max_autotune_gemm=True))
-        for op in ops:
-            lowerings[op](SimpleNamespace(get_device=lambda: CPU))
-    assert seen == [of.plural in tuned for of in ops.values()]
-    assert [decision.decided_by for decision in handler.decisions()] == [DecidedBy.VENDOR] * seen.count(False)
-    assert {of.plural for of in ops.values()} == {of.plural for of in unranked.UNRANKED}
 
 
 def test_without_the_vendors_there_is_nothing_to_keep() -> None:

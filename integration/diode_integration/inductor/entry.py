@@ -99,6 +99,10 @@ class Handler(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
         """Record an error that the compile survived."""
 
     @abstractmethod
+    def passed_by(self, choices: list[Any]) -> None:
+        """Count an op whose choices no handler saw before, such as a custom op with an autotuning of its own."""
+
+    @abstractmethod
     def clocked(self, timed: Timed) -> None:
         """Count a benchmark by torch-diode's clock."""
 
@@ -246,6 +250,8 @@ def final_selection(choices: list[Any]) -> list[Any]:
     """
     _mark_now(choices)
     owner = next((owner for choice in choices if (owner := _owner_of(choice)) is not None), None)
+    if owner is None and ProcessChoices.handler is not None:
+        ProcessChoices.handler.passed_by(choices)
     left = choices if owner is None else owner.selected(choices)
     for listener in tuple(_listeners):
         listener(choices, left)

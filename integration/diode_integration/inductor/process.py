@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from torch._inductor import virtualized
 from torch._inductor.choices import InductorChoices
 
 from diode_integration.inductor import benchmark, entry, grouped, second_try, unranked
+from diode_integration.inductor.after_import import once_inductor_is_there
 from diode_integration.inductor.entry import ProcessChoices
 from diode_store.values import safely
 
@@ -76,6 +78,7 @@ def engage(handler: Handler, undo: ExitStack) -> None:
     second_try.guard(installed, undo)
     unranked.guard(installed, undo)
     grouped.guard(installed, undo)
+    once_inductor_is_there(_registered, undo)
     if hasattr(inductor_choices, "register_inductor_choices"):
         undo.callback(inductor_choices.unregister_inductor_choices, _KEY)
         inductor_choices.register_inductor_choices(_KEY, process_choices)
@@ -87,6 +90,14 @@ def engage(handler: Handler, undo: ExitStack) -> None:
     if not hasattr(inductor_config, "_cache_config_factory_keys"):
         _tag_cache_keys(f"|{handler.uuid()}", undo)
     _drop_handler()
+
+
+def _registered() -> bool:
+    """Have Inductor hand over each op's choices, also if it never asks for candidates; False if it is not there yet."""
+    if "torch._inductor.select_algorithm" not in sys.modules:
+        return False
+    entry.ensure_registered()
+    return True
 
 
 def _reach_stock_handlers(undo: ExitStack) -> None:
