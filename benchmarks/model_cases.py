@@ -34,6 +34,15 @@ CASES = {
     "swin-b": Case("Swin-B, 16 images, fp16", 130),
     "dlrm": Case("DLRM, batch of 2048, fp32 with TF32", 150),
     "t5-encoder": Case("T5-large's encoder, 4 x 512 tokens, bf16", 80),
+    "llama3-8b-fp8-16": Case("Llama-3-8B, two blocks in float8 by rows, 16 tokens", 240),
+    "llama3-8b-fp8-64": Case("Llama-3-8B, two blocks in float8 by rows, 64 tokens", 420),
+    "llama3-8b-fp8-512": Case("Llama-3-8B, two blocks in float8 by rows, 512 tokens", 420),
+    "llama3-8b-fp8-4096": Case("Llama-3-8B, two blocks in float8 by rows, 4096 tokens", 440),
+    "llama3-8b-fp8-training": Case("Llama-3-8B, a training step of a block in float8 by rows, 2048 tokens", 600),
+    "qwen3-30b-grouped": Case("Qwen3-30B-A3B, two blocks with grouped products, 512 tokens, bf16", 150),
+    "qwen3-30b-grouped-training": Case("Qwen3-30B-A3B, a training step of a block, 4096 tokens, bf16", 200),
+    "deepseek-v2-lite-grouped": Case("DeepSeek-V2-Lite, two blocks with grouped products, 512 tokens, bf16", 150),
+    "deepseek-v2-lite-grouped-training": Case("DeepSeek-V2-Lite, a training step of a block, 4096 tokens, bf16", 200),
 }
 
 PLAIN, STOCK = "plain", "stock"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from low_precision_models import DEEPSEEK_V2_LITE, QWEN3_30B_A3B, Decoder
+from low_precision_models import LLAMA3_8B as LLAMA_FP8
 from torch import Tensor, nn
 from torch.nn import functional
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from low_precision_models import Sizes
 
 
 DEVICE = "cuda"
@@ -149,6 +154,19 @@ def training_step() -> Workload:
     return Workload(loss, (tokens,), tuple(model.parameters()))
 
 
+def blocks(sizes: Sizes, tokens: int, *, fp8: bool = False) -> Workload:
+    """Return two blocks of a decoder over hidden states."""
+    model = _made(lambda: Decoder(sizes, 2, fp8=fp8), torch.bfloat16).requires_grad_(requires_grad=False)
+    return Workload(model, (_normal(tokens, sizes.hidden, dtype=torch.bfloat16),))
+
+
+def blocks_training(sizes: Sizes, tokens: int, *, fp8: bool = False) -> Workload:
+    """Return a training step of one block of a decoder: a loss and the gradients."""
+    model = _made(lambda: Decoder(sizes, 1, fp8=fp8, trained=True), torch.bfloat16).train()
+    inputs = (_normal(tokens, sizes.hidden, dtype=torch.bfloat16),)
+    return Workload(lambda x: model(x).float().square().mean(), inputs, tuple(model.parameters()))
+
+
 LLAMA3_8B = {
     "hidden_size": 4096,
     "intermediate_size": 14336,
@@ -179,6 +197,12 @@ WORKLOADS: Mapping[str, Callable[[], Workload]] = {
     "swin-b": windowed_transformer,
     "dlrm": recommender,
     "t5-encoder": text_encoder,
+    **{f"llama3-8b-fp8-{tokens}": partial(blocks, LLAMA_FP8, tokens, fp8=True) for tokens in (16, 64, 512, 4096)},
+    "llama3-8b-fp8-training": partial(blocks_training, LLAMA_FP8, 2048, fp8=True),
+    "qwen3-30b-grouped": partial(blocks, QWEN3_30B_A3B, 512),
+    "qwen3-30b-grouped-training": partial(blocks_training, QWEN3_30B_A3B, 4096),
+    "deepseek-v2-lite-grouped": partial(blocks, DEEPSEEK_V2_LITE, 512),
+    "deepseek-v2-lite-grouped-training": partial(blocks_training, DEEPSEEK_V2_LITE, 4096),
 }
 
 
