@@ -185,7 +185,7 @@ def class_of(
         str(kernel_inputs.out_dtype()),
         shape.arithmetic,
         shape.layout,
-        tuple(node.get_layout().is_transposed() for node in kernel_inputs.nodes()[-2:]),
+        tuple(node.get_layout().is_transposed() for node in kernel_inputs.mat1mat2()),
         tuple(min(_next_power_of_2(size), _LARGEST_BLOCK) for size in (shape.m, shape.n, shape.k)),
         repr(sorted(overrides.items())),
         _settings(),
