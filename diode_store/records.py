@@ -7,7 +7,8 @@ canonical encoding: any machine and any version of a collector makes the same ke
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from operator import attrgetter, itemgetter
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from diode_store.errors import RecordError
 from diode_store.kernels import CONFIG_COLUMNS, KernelConfig, Scalar, is_vendor_template, plain_scalar
 from diode_store.ops import Problem, ProblemShape, TensorSpec
+from diode_store.values.checks import number, shown, text
 from diode_store.values.keys import KEY_BYTES, content_key
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "Hardware",
     "KernelConfig",
     "Measurement",
+    "Metric",
     "Outcome",
     "Problem",
     "ProblemShape",
@@ -60,6 +63,11 @@ DEPLOYED = "deployed"
 """The name of ``graph`` and ``read_flush`` together: a sweep times short kernels in one and long ones in the other."""
 UNKNOWN_REGIME = "unknown"  # nobody recorded how the kernels were timed
 REGIME_NAMES = (DEPLOYED, *REGIMES, UNKNOWN_REGIME)
+
+MOST_METRICS = 32
+"""Limit on the metrics of a measurement."""
+_MOST_NAME, _MOST_VALUE = 100, 1e18
+"""Limits on the characters of a metric's name or unit, and on its values."""
 
 STOCK_POLICY = "stock"
 """The choice policy of an unfiltered list of Inductor's kernels."""
@@ -164,6 +172,18 @@ class Timing(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Metric:
+    """One kind of value that kernels were measured to have beside their times, such as registers per thread."""
+
+    name: str
+    """An identifier, such as ``registers_per_thread``."""
+    unit: str
+    """Unit of the values, such as ``B`` or ``W``; empty for a count."""
+    values: tuple[float | None, ...]
+    """The value of each timing, in the timings' order; None if there is none."""
+
+
+@dataclass(frozen=True)
 class TimingMethod:
     """Method that timed the configs of a measurement."""
 
@@ -230,13 +250,15 @@ class Measurement:
     licence: str | None = None
     superseded_by: bytes | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    metrics: tuple[Metric, ...] = ()
+    """Values beside the times, sorted by name; each name occurs once."""
 
     def __post_init__(self) -> None:
         """Check what no reader could repair.
 
         Raises:
-            RecordError: a uid of another length, a time without a zone, a flag of several words, no timing, or a config
-                timed twice.
+            RecordError: a uid of another length, a time without a zone, a flag of several words, no timing, a config
+                timed twice, or metrics that ``check_metrics`` refuses.
         """
         if not isinstance(self.uid, bytes) or len(self.uid) != KEY_BYTES:
             raise RecordError(f"a measurement's uid must be {KEY_BYTES} bytes, not {self.uid!r}")
@@ -248,6 +270,20 @@ class Measurement:
             raise RecordError(f"a flag is a word without a comma, not {', '.join(map(repr, self.flags))}")
         if isinstance(self.timings, tuple) and _repeats_a_config(self.timings):
             raise RecordError("a measurement must time each config once; merge repeated ones first")
+        if self.metrics:
+            check_metrics(self.metrics, len(self.timings))
+            # One order, so that equal measurements are equal however they were stored.
+            object.__setattr__(self, "metrics", tuple(sorted(self.metrics, key=attrgetter("name"))))
+
+    def with_timings(self, timings: Sequence[Timing]) -> Measurement:
+        """Return this measurement with other timings; each config keeps its metrics, and a new one has none."""
+        places = {timing.config: place for place, timing in enumerate(self.timings)} if self.metrics else {}
+        columns = (
+            Metric(each.name, each.unit, tuple(_at(each.values, places.get(timing.config)) for timing in timings))
+            for each in self.metrics
+        )
+        kept = tuple(each for each in columns if each.values.count(None) < len(each.values))
+        return replace(self, timings=timings, metrics=kept)
 
 
 def _repeats_a_config(timings: tuple[Timing, ...]) -> bool:
@@ -255,3 +291,41 @@ def _repeats_a_config(timings: tuple[Timing, ...]) -> bool:
     configs = set(map(itemgetter(0), timings))
     by_key = any(map(attrgetter("extra"), configs))
     return len({config.key for config in configs} if by_key else configs) != len(timings)
+
+
+def check_metrics(metrics: Sequence[Metric], timings: int) -> None:
+    """Check metrics of a measurement with some number of timings.
+
+    Raises:
+        RecordError: too many metrics, a name that is no identifier or occurs twice, a unit that is no text, another
+            number of values than of timings, no value at all, or a value that is no finite number.
+    """
+    if len(metrics) > MOST_METRICS:
+        raise RecordError(f"a measurement has at most {MOST_METRICS} metrics, not {len(metrics)}")
+    for metric in metrics:
+        name, unit, values = metric.name, metric.unit, metric.values
+        if not isinstance(name, str) or len(name) > _MOST_NAME or not (name.isascii() and name.isidentifier()):
+            raise RecordError(f"a metric's name must be an identifier, not {shown(name)}")
+        what = f"metric {name}"
+        if len(text(f"{what}: unit", unit)) > _MOST_NAME:
+            raise RecordError(f"{what}: unit must be text of at most {_MOST_NAME} characters")
+        if len(values) != timings:
+            raise RecordError(f"{what} must hold a value for each of {timings} timings, not {len(values)}")
+        given = [value for value in values if value is not None]
+        if not given:
+            raise RecordError(f"{what} has no value; leave it out")
+        if not _are_finite(given):
+            for value in given:
+                number(what, value, least=-_MOST_VALUE, most=_MOST_VALUE)
+    if len({metric.name for metric in metrics}) != len(metrics):
+        raise RecordError("a measurement has each metric once")
+
+
+def _are_finite(values: Sequence[float]) -> bool:
+    """Return whether all values are numbers between two bounds. A sum with a NaN is NaN, and fails the comparison."""
+    is_bounded = set(map(type, values)) <= {float, int} and -_MOST_VALUE <= min(values) and max(values) <= _MOST_VALUE
+    return is_bounded and abs(sum(values)) < math.inf
+
+
+def _at(values: Sequence[float | None], place: int | None) -> float | None:
+    return None if place is None else values[place]

@@ -12,6 +12,8 @@ revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
 # What going back loses, table by table, for `diode db downgrade` to say.
 LOSES: dict[str, str] = {}
+# SQL conditions of the lost rows, for tables that lose only some; others lose all.
+LOST_ROWS: dict[str, str] = {}
 
 
 def upgrade() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC
 from typing import Any
 
@@ -14,6 +15,7 @@ from diode_store.records import (
     Hardware,
     KernelConfig,
     Measurement,
+    Metric,
     Outcome,
     Problem,
     Source,
@@ -41,6 +43,8 @@ EXTRAS = st.dictionaries(TEXT, JSON_VALUES, max_size=3)
 # Whole ones within 64 bits become ints.
 FINITE = st.floats(allow_nan=False, allow_infinity=False).filter(lambda x: not x.is_integer() or abs(x) >= 2.0**63)
 SCALARS = st.booleans() | st.integers(-(2**63), 2**63 - 1) | FINITE | TEXT
+METRIC_VALUES = st.floats(-1e18, 1e18) | st.integers(-(2**53), 2**53)
+IDENTIFIERS = st.from_regex(r"[A-Za-z_]\w{0,9}", fullmatch=True).filter(str.isascii)
 
 HARDWARE = st.builds(
     Hardware,
@@ -112,7 +116,23 @@ STATES = st.builds(
     throttle_reasons=st.none() | TEXT,
     foreign_processes=st.none() | SMALL,
 )
-MEASUREMENTS = st.builds(
+
+@st.composite
+def measurements(draw: st.DrawFn) -> Measurement:
+    """Return measurements, some with metrics."""
+    measured = draw(_MEASUREMENTS)
+    length = len(measured.timings)
+    columns = st.lists(st.none() | METRIC_VALUES, min_size=length, max_size=length).filter(any_given)
+    metrics = draw(st.lists(st.tuples(IDENTIFIERS, TEXT, columns), max_size=3, unique_by=lambda metric: metric[0]))
+    return replace(measured, metrics=tuple(Metric(name, unit, tuple(values)) for name, unit, values in metrics))
+
+
+def any_given(values: list[float | None]) -> bool:
+    """Return whether a value is not None."""
+    return any(value is not None for value in values)
+
+
+_MEASUREMENTS = st.builds(
     Measurement,
     uid=st.binary(min_size=16, max_size=16),
     hardware=HARDWARE,
@@ -134,6 +154,7 @@ MEASUREMENTS = st.builds(
     superseded_by=st.none() | st.binary(min_size=16, max_size=16),
     extra=EXTRAS,
 )
+MEASUREMENTS = measurements()
 
 DECISIONS = st.builds(
     DecisionRecord,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-FORMAT = 1
+FORMAT = 2
 """Version of the files' layout; a sync rebuilds a cache of another version."""
 RECENT, BASE = "recent", "base"
 """Kinds of a DuckDB file; also the names by which DuckDB attaches them."""

@@ -1,4 +1,4 @@
-"""Read measurements and their timings from a warehouse, some thousands of timings at a time."""
+"""Read measurements with their timings and metrics from a warehouse, some thousands of timings at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SAMPLES, _SAMPLE = 8, 64
 
 
 def read_facts(source: Facts, ids: NDArray[np.int64]) -> Iterator[Tables]:
-    """Yield measurements with all their timings, in the order of ``ids``, without measurements that are gone.
+    """Yield measurements with all their timings and metrics, in the order of ``ids``, without measurements that are gone.
 
     Args:
         source: the warehouse.
@@ -44,12 +44,12 @@ def read_facts(source: Facts, ids: NDArray[np.int64]) -> Iterator[Tables]:
         with source.snapshot():
             timings = _read(source, "timings", some, limit)
             is_cut = timings.num_rows + len(source.left_out) - before == limit
-            measurements = _read(source, "measurements", some, None)
+            others = {} if is_cut else {table: _read(source, table, some, None) for table in FACTS if table != "timings"}
         if is_cut:
             # Far more timings than others have: so many at once would take too much memory.
             waiting += np.array_split(some, 2)[::-1]
         else:
-            yield {"measurements": measurements, "timings": timings}
+            yield {**others, "timings": timings}
 
 
 def _read(source: Facts, table: str, ids: NDArray[np.int64], limit: int | None) -> pa.Table:

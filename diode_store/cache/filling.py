@@ -107,8 +107,8 @@ class Filling:
         self._recount("FROM left_or_marked", "old_marks", -1)
         run(f"INSERT INTO touched SELECT case_no FROM {NOW}.stored_measurements SEMI JOIN left_or_marked USING (id)")
         if len(gone):
-            for table, key in (("measurements", "id"), ("timings", "measurement_id")):
-                run(f"DELETE FROM {RECENT}.{table} WHERE {key} IN (FROM gone)")
+            for table, columns in FACTS.items():
+                run(f"DELETE FROM {RECENT}.{table} WHERE {next(iter(columns))} IN (FROM gone)")
             if self._has_base:
                 run(f"""
                     INSERT INTO {RECENT}.dropped
@@ -135,7 +135,7 @@ class Filling:
         waiting: Tables = {table: pa.table([]) for table in FACTS}
         for found in read_chunks(source, chunks, each * len(ids)):
             facts = _numbered(found, plan)
-            took(*(rows.num_rows for rows in facts.values()))
+            took(facts["measurements"].num_rows, facts["timings"].num_rows)
             for table, rows in facts.items():
                 together = pa.concat_tables([waiting[table], rows]) if waiting[table].num_rows else rows
                 waiting[table] = self._insert(table, together, _ROWS_AT_ONCE)
@@ -179,8 +179,9 @@ class Filling:
             run("CREATE OR REPLACE TEMP TABLE part AS SELECT old_no, case_no FROM all_cases WHERE part = $1", [part])
             for table in FACTS:
                 run(_COPY.format(into=self._into, table=table, now=NOW))
-        for table in ("stored_measurements", "stored_timings", "known_cases"):
-            run(f"CREATE OR REPLACE VIEW {NOW}.{table} AS FROM {self._into}.{table.removeprefix('stored_')}")
+        for table in (*FACTS, "known_cases"):
+            shown = f"stored_{table}" if table in FACTS else table
+            run(f"CREATE OR REPLACE VIEW {NOW}.{shown} AS FROM {self._into}.{table}")
         self._world.number("all_cases", f"{self._into}.known_cases")
         run("INSERT INTO touched SELECT case_no FROM all_cases")
         run(f"INSERT INTO added SELECT id FROM {self._into}.measurements")
@@ -246,7 +247,7 @@ def _numbered(facts: Tables, plan: pa.Table) -> Tables:
     """Return facts with the numbers of their cases, and the measurements with their counts.
 
     Args:
-        facts: measurements and their timings.
+        facts: measurements with their timings and metrics.
         plan: ids of planned measurements in ascending order, with their uids and the numbers of their cases.
     """
     measurements, timings = facts["measurements"], facts["timings"]
@@ -282,7 +283,18 @@ def _numbered(facts: Tables, plan: pa.Table) -> Tables:
     return {
         "measurements": measurements.add_column(at, "case_no", pa.array(numbers)),
         "timings": timings.append_column("case_no", pa.array(np.repeat(numbers[mine], lengths))),
+        "metric_values": _with_cases(facts["metric_values"], ids, numbers),
     }
+
+
+def _with_cases(values: pa.Table, ids: NDArray[np.int64], numbers: NDArray[np.int32]) -> pa.Table:
+    """Return the metric values of the measurements ``ids``, with the numbers of their cases."""
+    of_value = values["measurement_id"].to_numpy()
+    is_there = np.isin(of_value, ids)
+    if not is_there.all():
+        values, of_value = values.filter(pa.array(is_there)), of_value[is_there]
+    order = np.argsort(ids)
+    return values.append_column("case_no", pa.array(numbers[order[np.searchsorted(ids, of_value, sorter=order)]]))
 
 
 def _sums(flags: NDArray[np.bool_], starts: NDArray[np.intp]) -> NDArray[np.int64]:

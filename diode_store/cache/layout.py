@@ -7,7 +7,7 @@ Times have no zone and are in UTC. JSON stays text. Columns that may change afte
 
 from __future__ import annotations
 
-REVISION = "0001"
+REVISION = "0002"
 """Schema revision that these columns describe; equals ``diode_store.warehouse.schema.HEAD_REVISION``."""
 VERSION_TABLE = "diode_schema_version"
 """Table with a database's revision; equals ``diode_store.warehouse.schema.VERSION_TABLE``."""
@@ -64,6 +64,7 @@ FACTS: dict[str, Columns] = {
         "p90_us": REAL,
         **_TEXTS,
     },
+    "metric_values": {"measurement_id": INT, "config_id": INT, "metric_id": INT, "value": REAL},
 }
 """Tables of which a sync copies new rows."""
 
@@ -107,6 +108,7 @@ SNAPSHOTS: dict[str, Columns] = {
         "n": INT,
         "k": INT,
         "layout": TEXT,
+        "dimensions": JSON,
         "inputs": JSON,
         "scalars": JSON,
         **_TEXTS,
@@ -127,6 +129,7 @@ SNAPSHOTS: dict[str, Columns] = {
         "kwargs": JSON,
         **_TEXTS,
     },
+    "metrics": {"id": INT, "name": TEXT, "unit": TEXT},
     "decisions": {
         "id": INT,
         "uid": BYTES,

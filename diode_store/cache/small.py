@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from diode_store.cache.cache import State
     from diode_store.cache.source import WarehouseRows
 
-_DECIDE_TIMES = {"problems": "id, op, dtype, b, m, n, k, inputs, scalars", "configs": "id, template"}
+_DECIDE_TIMES = {"problems": "id, op, dtype, b, m, n, k, dimensions, inputs, scalars", "configs": "id, template"}
 """Tables on which summaries depend beside the peaks of devices, with the columns that count."""
 
 

@@ -28,6 +28,8 @@ BLOCK = 4096
 
 KEYED = {"measurements": "uid", "problems": "key", "configs": "key", "decisions": "uid"}
 """Tables that are compared by blocks, with the column of their 16-byte keys."""
+_FILLED_LATER = {"problems": ("extra", "m", "dimensions")}
+"""Columns that may get a value after a row was stored, by table; ``extra`` in any other table."""
 _MARKED = "SELECT id, flags, superseded_by FROM measurements WHERE flags IS NOT NULL OR superseded_by IS NOT NULL"
 
 
@@ -89,7 +91,8 @@ def digests(source: WarehouseRows) -> tuple[dict[str, str], dict[str, dict[str, 
     prints = {}
     for name in SNAPSHOTS:
         if name in KEYED:
-            extras = list(source.rows(f"SELECT count(extra) FROM {name}"))
+            counts = ", ".join(f"count({column})" for column in _FILLED_LATER.get(name, ("extra",)))
+            extras = list(source.rows(f"SELECT {counts} FROM {name}"))
             prints[name] = digest_of([repr(list(map(tuple, extras))).encode()])
         else:
             prints[name] = digest_of(repr(tuple(row)).encode() for row in source.rows(select(name)))

@@ -32,6 +32,7 @@ _BOUNDS = ("flops", "bytes_moved", "peak_tflops", "peak_gb_per_s", "roofline_us"
 STORED: dict[str, dict[str, str]] = {
     "measurements": {**FACTS["measurements"], **_NUMBER, **_COUNTS},
     "timings": {**FACTS["timings"], **_NUMBER},
+    "metric_values": {**FACTS["metric_values"], **_NUMBER},
     "known_cases": {**_NUMBER, **_CASE, **dict.fromkeys(_BOUNDS, "DOUBLE")},
     "summaries": {
         **_NUMBER,
@@ -74,10 +75,12 @@ _ONLY_RECENT = {"dropped": {"id": "BIGINT"}, "changed": dict(_NUMBER)}
 _LEFT_OUT = {
     "measurements": ("dropped", "dropped.id = here.id"),
     "timings": ("dropped", "dropped.id = here.measurement_id"),
+    "metric_values": ("dropped", "dropped.id = here.measurement_id"),
     "summaries": ("changed", "changed.case_no = here.case_no"),
 }
 """Table of the base → the table of the recent file that says what to leave out, and how."""
-_READ_AS = {"measurements": "stored_measurements", "timings": "stored_timings"}
+_READ_AS = {**{name: f"stored_{name}" for name in FACTS}, "metrics": "metric_names"}
+"""Names of tables whose own names are those of views."""
 
 
 def create(columns: dict[str, str], name: str, what: str = "TABLE") -> str:
@@ -117,7 +120,7 @@ def sources(reading: Reading, kinds: Iterable[str]) -> dict[str, str]:
             parts.insert(0, f"SELECT here.* FROM {BASE}.{name} AS here{without}")
         found[_READ_AS.get(name, name)] = " UNION ALL ".join(parts) or _nothing(columns)
     for name, columns in SNAPSHOTS.items():
-        found[name] = f"SELECT * FROM {RECENT}.{name}" if RECENT in there else _nothing(columns)
+        found[_READ_AS.get(name, name)] = f"SELECT * FROM {RECENT}.{name}" if RECENT in there else _nothing(columns)
     return found
 
 

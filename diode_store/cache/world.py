@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diode_store.cache.cache import RECENT
-from diode_store.cache.layout import FACTS, SNAPSHOTS
+from diode_store.cache.layout import SNAPSHOTS
 from diode_store.cache.tables import NOW
 from diode_store.records import Hardware
 from diode_store.views.roofline_sql import hardware_table, peaks_of
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BOUNDS = "b.flops, b.bytes_moved, b.peak_tflops, b.peak_gb_per_s, b.roofline_us, b.certain_us, b.least_us"
+_SUMMARIZED = ("measurements", "timings")
 # The bounds of new cases need not wait for all problems times all devices.
 _NUMBERED = """
     INSERT INTO {target}
@@ -58,6 +59,7 @@ class World:
         for name in SNAPSHOTS:
             if name != "hardware":
                 connection.execute(f"CREATE VIEW {name} AS FROM {RECENT}.{name}")
+        connection.execute(f"CREATE VIEW stored_metric_values AS FROM {NOW}.stored_metric_values")
         connection.execute(f"CREATE VIEW known_cases AS FROM {NOW}.known_cases")
         self._shown: list[int] = []
         self._show(f"FROM {NOW}.stored_{{}} WHERE false")
@@ -76,7 +78,7 @@ class World:
         # Once in memory: the summaries read the tables several times.
         run = self._connection.execute
         run("CREATE OR REPLACE TEMP TABLE shown AS SELECT unnest($1::INTEGER[]) AS case_no", [self._shown])
-        for table in FACTS:
+        for table in _SUMMARIZED:
             select = f"FROM {NOW}.stored_{table} SEMI JOIN shown USING (case_no)"
             run(f"CREATE OR REPLACE TEMP TABLE shown_{table} AS {select}")
         self._show("FROM shown_{}")
@@ -86,7 +88,7 @@ class World:
         self._shown = []
 
     def _show(self, select: str) -> None:
-        for table in FACTS:
+        for table in _SUMMARIZED:
             self._connection.execute(f"CREATE OR REPLACE TEMP VIEW stored_{table} AS {select.format(table)}")
 
     def number(self, cases: str, target: str) -> None:

@@ -147,10 +147,19 @@ class Problem:
         inputs = [[spec.dtype, spec.size, spec.stride] for spec in self.inputs]
         return content_key("problem", 1, [self.op, inputs, self.scalars])
 
-    @property
+    @cached_property
     def is_known(self) -> bool:
-        """True if the table of ops has this op, so that the problem has a shape."""
-        return self.op in OPS
+        """True if the problem has a shape: the table of ops has its op.
+
+        False too for inputs that this op does not take, as of a warehouse whose writer did not know the op.
+        """
+        if self.op not in OPS:
+            return False
+        try:
+            self.shape  # noqa: B018 - raises for inputs that do not fit
+        except (RecordError, LookupError, ValueError):
+            return False
+        return True
 
     def roles(self) -> tuple[str, ...]:
         """Return the part that each input plays; ``input`` for each input of an unknown op."""

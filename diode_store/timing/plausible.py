@@ -6,7 +6,6 @@ Such a timing stays in the warehouse. The views say why it is implausible and ne
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from operator import gt
@@ -94,7 +93,7 @@ def without_implausible(measurement: Measurement) -> Measurement | None:
     kept = plausible_timings(measurement)
     if len(kept) == len(measurement.timings):
         return measurement
-    return replace(measurement, timings=kept) if kept else None
+    return measurement.with_timings(kept) if kept else None
 
 
 def clock_is_off(measured_at: datetime | None, now: datetime) -> bool:

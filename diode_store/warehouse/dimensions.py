@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from diode_store.records import CONFIG_COLUMNS, Environment, Hardware, KernelConfig, Problem
+from diode_store.ops import OPS
+from diode_store.records import CONFIG_COLUMNS, Environment, Hardware, KernelConfig, Problem, TensorSpec
 from diode_store.warehouse import record_fields, schema
 from diode_store.warehouse.bulk import insert_missing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 _R = TypeVar("_R", Hardware, Environment, Problem, KernelConfig)
 
@@ -21,6 +22,8 @@ _LOOK_UP_AT_ONCE = 500
 _MOST_CACHED = 50_000
 
 _HARDWARE_IDENTITY = frozenset({"vendor", "name", "arch", "multiprocessors"})
+_DERIVED = ("b", "m", "n", "k", "layout", "dimensions")
+"""Columns of a problem that follow from its inputs if its op is known."""
 _HARDWARE_ATTRIBUTES = tuple(name for name in record_fields.HARDWARE if name not in _HARDWARE_IDENTITY)
 
 
@@ -44,17 +47,14 @@ def environment_values(environment: Environment) -> dict[str, Any]:
 
 
 def problem_values(problem: Problem) -> dict[str, Any]:
-    """Return the row of ``problem``, with its derived columns."""
-    shape = problem.shape
+    """Return the row of ``problem``, with its derived columns; NULL in these for an op that this version does not know."""
+    shape = problem.shape if problem.is_known else None
     return {
         "key": problem.key,
-        "op": shape.op,
-        "dtype": shape.dtype,
-        "b": shape.b,
-        "m": shape.m,
-        "n": shape.n,
-        "k": shape.k,
-        "layout": shape.layout,
+        "op": problem.op,
+        "dtype": problem.inputs[0].dtype if shape is None else shape.dtype,
+        **{name: getattr(shape, name, None) for name in _DERIVED},
+        "dimensions": (dict(shape.dimensions) or None) if shape else None,
         "inputs": [[spec.dtype, list(spec.size), list(spec.stride)] for spec in problem.inputs],
         "scalars": [list(pair) for pair in problem.scalars],
         "extra": dict(problem.extra) or None,
@@ -84,8 +84,10 @@ class Dimension(Generic[_R]):
         values: Callable[[_R], dict[str, Any]],
         fillable: tuple[str, ...],
         gathered: str | None = None,
+        derived: tuple[str, ...] = (),
     ) -> None:
         self._gathered = gathered
+        self._derived = derived
         self.ids: dict[_R, int] = {}
         self._table = table
         self._values: Callable[[_R], dict[str, Any]] = values
@@ -127,15 +129,27 @@ class Dimension(Generic[_R]):
         self.ids.update(ids)
 
     def _fill(self, connection: sa.Connection, records: Iterable[_R]) -> None:
-        """Fill in attributes that an earlier record did not know: each row at once, in the order of the keys.
+        """Fill in values that an earlier record did not know: each row at once, in the order of the keys.
 
         One pass for each attribute would lock rows in several orders, and concurrent writers could deadlock.
         """
-        known = [record for record in records if any(getattr(record, name) for name in self._fillable)]
-        if known:
-            rows = sorted((self._values(record) for record in known), key=lambda row: bytes(row["key"]))
-            values = [{"the_key": row["key"], **{f"new_{n}": row[n] for n in self._fillable}} for row in rows]
+        found = {record: None for record in records if any(getattr(record, name) for name in self._fillable)}
+        rows = [*map(self._values, found), *self._derivable(connection, [r for r in records if r not in found])]
+        if rows:
+            rows.sort(key=lambda row: bytes(row["key"]))
+            values = [{"the_key": row["key"], **{f"new_{n}": row[n] for n in self._filled}} for row in rows]
             connection.execute(self._fill_statement(), values)
+
+    def _derivable(self, connection: sa.Connection, records: Sequence[_R]) -> list[dict[str, Any]]:
+        """Return the rows whose derived columns the warehouse lacks, as it does if its writer did not know the op."""
+        if not self._derived or not records:
+            return []
+        columns = [self._table.c[name] for name in self._derived]
+        by_key = {record.key: record for record in records}
+        held = select_by_key(connection, self._table.c.key, list(by_key), *columns)
+        lacking = (row for row in held if None in row[1:])
+        rows = [(row, self._values(by_key[bytes(row.key)])) for row in lacking]
+        return [new for row, new in rows if any(getattr(row, n) is None and new[n] is not None for n in self._derived)]
 
     def _gather(self, connection: sa.Connection, records: Iterable[_R], name: str) -> None:
         """Add to a map of each row what a record has beyond it: one measurement knows the templates that it timed."""
@@ -153,11 +167,18 @@ class Dimension(Generic[_R]):
             new = sa.bindparam("all", type_=column.type)
             connection.execute(sa.update(self._table).where(key == sa.bindparam("the_key")).values({name: new}), more)
 
+    @property
+    def _filled(self) -> tuple[str, ...]:
+        return (*self._fillable, *self._derived, *(("dtype",) if self._derived else ()))
+
     def _fill_statement(self) -> sa.Update:
         columns = self._table.c
-        new = {name: sa.bindparam(f"new_{name}", type_=columns[name].type) for name in self._fillable}
+        new = {name: sa.bindparam(f"new_{name}", type_=columns[name].type) for name in self._filled}
         news = [sa.and_(columns[name].is_(None), value.is_not(None)) for name, value in new.items()]
         filled = {name: sa.func.coalesce(columns[name], value) for name, value in new.items()}
+        if self._derived:
+            # The dtype of an unknown op is that of its first input, which need not be A.
+            filled["dtype"] = sa.case((columns["m"].is_(None), new["dtype"]), else_=columns["dtype"])
         wanted = sa.and_(columns.key == sa.bindparam("the_key"), sa.or_(*news))
         return sa.update(self._table).where(wanted).values(filled)
 
@@ -170,7 +191,7 @@ class Dimensions:
         self.environments = Dimension(
             schema.environments, environment_values, ("template_hashes", "extra"), gathered="template_hashes"
         )
-        self.problems = Dimension(schema.problems, problem_values, ("extra",))
+        self.problems = Dimension(schema.problems, problem_values, ("extra",), derived=_DERIVED)
         self.configs = Dimension(schema.configs, config_values, ("extra",))
         self.in_order: Sequence[Dimension[Any]] = (self.hardware, self.environments, self.problems, self.configs)
 
@@ -178,6 +199,23 @@ class Dimensions:
         """Drop every cached id, when they may no longer be valid."""
         for dimension in self.in_order:
             dimension.ids.clear()
+
+
+def fill_problems(connection: sa.Connection) -> None:
+    """Fill in the derived columns of problems whose op was not known when they were stored, and is now."""
+    table = schema.problems
+    has_dimensions = [name for name, op in OPS.items() if op.is_scaled or op.is_grouped]
+    lacking = sa.or_(table.c.m.is_(None), sa.and_(table.c.dimensions.is_(None), table.c.op.in_(has_dimensions)))
+    rows = connection.execute(sa.select(table).where(table.c.op.in_(OPS), lacking)).mappings()
+    found = {bytes(row["key"]): problem_of_row(row) for row in rows}
+    # A key that differs would be of inputs that this version normalizes.
+    Dimensions().problems.insert(connection, [problem for key, problem in found.items() if problem.key == key])
+
+
+def problem_of_row(row: Mapping[Any, Any]) -> Problem:
+    """Return the problem in a row of ``problems``."""
+    inputs = tuple(TensorSpec(dtype, tuple(size), tuple(stride)) for dtype, size, stride in row["inputs"])
+    return Problem(row["op"], inputs, tuple((name, value) for name, value in row["scalars"]), row["extra"] or {})
 
 
 def select_by_key(

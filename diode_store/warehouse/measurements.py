@@ -14,16 +14,16 @@ from diode_store.records import (
     Hardware,
     KernelConfig,
     Measurement,
+    Metric,
     Outcome,
-    Problem,
     Source,
-    TensorSpec,
     Timing,
     TimingMethod,
     regime_rank,
 )
 from diode_store.values.times import with_zone
 from diode_store.warehouse import record_fields, schema
+from diode_store.warehouse.dimensions import problem_of_row
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -97,21 +97,24 @@ class _Reader:
         self._connection = connection
         self._hardware = self._dimension(schema.hardware, _hardware)
         self._environments = self._dimension(schema.environments, _environment)
-        self._problems = self._dimension(schema.problems, _problem)
+        self._problems = self._dimension(schema.problems, problem_of_row)
         self._configs = self._dimension(schema.configs, _config)
+        self._named = self._dimension(schema.metrics, lambda row: (row["name"], row["unit"]))
 
     def _dimension(self, table: sa.Table, make: Any) -> dict[int, Any]:
         rows = self._connection.execute(sa.select(table)).mappings()
         return {row["id"]: make(row) for row in rows}
 
     def read(self, ids: Collection[int]) -> Iterator[Measurement]:
-        timings = self._timings(ids)
+        timings, metrics = self._timings(ids), self._metrics(ids)
         table = schema.measurements
         query = sa.select(table).where(table.c.id.in_(ids)).order_by(table.c.id)
         for row in self._connection.execute(query).mappings():
-            yield self._measurement(row, timings[row["id"]])
+            number = row["id"]
+            yield self._measurement(row, *timings[number], metrics.get(number, {}))
 
-    def _timings(self, ids: Collection[int]) -> dict[int, tuple[Timing, ...]]:
+    def _timings(self, ids: Collection[int]) -> dict[int, tuple[tuple[int, ...], tuple[Timing, ...]]]:
+        """Return the ids of the configs of each measurement, and their timings."""
         columns = schema.timings.c
         query = (
             sa.select(schema.timings)
@@ -120,15 +123,36 @@ class _Reader:
         )
         rows = self._connection.execute(query)
         outcomes = {outcome.value: outcome for outcome in Outcome}
-        return {
-            number: tuple(
-                Timing(self._configs[config], us, outcomes[outcome], estimate, repeats, p10, p90)
+        found = {}
+        for number, group in groupby(rows, key=lambda row: row[0]):
+            pairs = [
+                (config, Timing(self._configs[config], us, outcomes[outcome], estimate, repeats, p10, p90))
                 for _, config, us, outcome, estimate, repeats, p10, p90, _extra in group
-            )
-            for number, group in groupby(rows, key=lambda row: row[0])
-        }
+            ]
+            config_ids, timings = zip(*pairs, strict=True)
+            found[number] = (config_ids, timings)
+        return found
 
-    def _measurement(self, row: sa.RowMapping, timings: tuple[Timing, ...]) -> Measurement:
+    def _metrics(self, ids: Collection[int]) -> dict[int, dict[int, dict[int, float]]]:
+        """Return measurement → metric → config → value, with the metrics in their order."""
+        columns = schema.metric_values.c
+        query = (
+            sa.select(columns.measurement_id, columns.metric_id, columns.config_id, columns.value)
+            .where(columns.measurement_id.in_(ids))
+            .order_by(columns.metric_id)
+        )
+        found: dict[int, dict[int, dict[int, float]]] = {}
+        for number, metric, config, value in self._connection.execute(query):
+            found.setdefault(number, {}).setdefault(metric, {})[config] = value
+        return found
+
+    def _measurement(
+        self,
+        row: sa.RowMapping,
+        config_ids: tuple[int, ...],
+        timings: tuple[Timing, ...],
+        metrics: dict[int, dict[int, float]],
+    ) -> Measurement:
         measured_at = row["measured_at"]
         return Measurement(
             uid=bytes(row["uid"]),
@@ -143,6 +167,9 @@ class _Reader:
             flags=tuple(row["flags"].split(",")) if row["flags"] else (),
             superseded_by=bytes(row["superseded_by"]) if row["superseded_by"] else None,
             extra=row["extra"] or {},
+            metrics=tuple(
+                Metric(*self._named[metric], tuple(map(values.get, config_ids))) for metric, values in metrics.items()
+            ),
             **{name: row[name] for name in record_fields.MEASUREMENT},
         )
 
@@ -154,11 +181,6 @@ def _hardware(row: sa.RowMapping) -> Hardware:
 def _environment(row: sa.RowMapping) -> Environment:
     fields = {name: row[name] for name in record_fields.ENVIRONMENT}
     return Environment(**fields, template_hashes=row["template_hashes"] or {}, extra=row["extra"] or {})
-
-
-def _problem(row: sa.RowMapping) -> Problem:
-    inputs = tuple(TensorSpec(dtype, tuple(size), tuple(stride)) for dtype, size, stride in row["inputs"])
-    return Problem(row["op"], inputs, tuple((name, value) for name, value in row["scalars"]), row["extra"] or {})
 
 
 def _config(row: sa.RowMapping) -> KernelConfig:

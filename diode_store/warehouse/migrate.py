@@ -19,6 +19,7 @@ from diode_store.system.resources import migrations_dir
 from diode_store.system.settings import upgrade_command
 from diode_store.warehouse import schema
 from diode_store.warehouse.database import begin_write, create_database_file, database_file, describe, write_transaction
+from diode_store.warehouse.dimensions import fill_problems
 from diode_store.warehouse.drivers.sqlite_errors import is_there
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def require_current(engine: sa.Engine) -> None:
 def upgrade(engine: sa.Engine) -> Upgrade:
     """Bring the database to the newest revision, in one transaction; create it if it does not exist.
 
+    Problems of ops that were not known when they were stored, and are now, get their sizes.
+
     Raises:
         SchemaError: a newer torch-diode or another program made the database.
         DatabaseError: the database cannot be created or written, or its rows would break a reference.
@@ -109,6 +112,7 @@ def upgrade(engine: sa.Engine) -> Upgrade:
         after = _revision(connection)
         if after is None:
             raise SchemaError(f"{describe(engine)}: the migrations left no revision; reinstall torch-diode")
+        fill_problems(connection)
     return Upgrade(before, after)
 
 
@@ -122,9 +126,11 @@ def losses(engine: sa.Engine, revision: str) -> list[Loss]:
     _require_file(engine)
     with engine.connect() as connection:
         scripts = _scripts_back(connection, revision)
-        lost = [pair for script in scripts for pair in script.module.LOSES.items()]
-        count = sa.func.count()
-        return [Loss(name, connection.scalar(sa.select(count).select_from(sa.table(name))) or 0, w) for name, w in lost]
+        return [
+            Loss(name, _rows(connection, name, getattr(script.module, "LOST_ROWS", {}).get(name)), what)
+            for script in scripts
+            for name, what in script.module.LOSES.items()
+        ]
 
 
 def downgrade(engine: sa.Engine, revision: str) -> Upgrade:
@@ -191,6 +197,11 @@ def _scripts_back(connection: sa.Connection, revision: str) -> list[Script]:
             f"name {' or '.join(sorted(older))}"
         )
     return scripts[: older.index(revision) + 1]
+
+
+def _rows(connection: sa.Connection, table: str, condition: str | None) -> int:
+    query = sa.select(sa.func.count()).select_from(sa.table(table))
+    return connection.scalar(query if condition is None else query.where(sa.text(condition))) or 0
 
 
 def _config(connection: sa.Connection) -> Config:

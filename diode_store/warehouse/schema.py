@@ -2,7 +2,8 @@
 
 Dimension tables (hardware, environments, problems, configs) have an integer primary key and a unique 16-byte content
 key. ``timings`` is the fact table. Its key is (measurement, config). It has no foreign keys, which would slow down
-ingest on SQLite and, far more, on PostgreSQL. Every table has an ``extra`` JSON column for fields of a newer writer.
+ingest on SQLite and, far more, on PostgreSQL. ``metric_values`` has values beside the times, and none either. Every
+other table has an ``extra`` JSON column for fields of a newer writer.
 
 A change here needs a migration: see docs/architecture.md.
 """
@@ -25,9 +26,10 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    text,
 )
 
-HEAD_REVISION = "0001"
+HEAD_REVISION = "0002"
 """The Alembic revision this code reads and writes; a test compares it with the newest migration."""
 VERSION_TABLE = "diode_schema_version"
 """Our own name, so that a warehouse can share a database with another Alembic project."""
@@ -44,6 +46,10 @@ metadata = MetaData(
 
 # SQLite numbers rows automatically only for a column declared exactly INTEGER.
 _ID = BigInteger().with_variant(Integer, "sqlite")
+
+
+# The condition of the query ``_MARKED`` in diode_store/cache/source.py, word for word.
+_IS_MARKED = text("flags IS NOT NULL OR superseded_by IS NOT NULL")
 
 
 def _extra() -> Column[object]:
@@ -107,11 +113,13 @@ problems = Table(
     Column("key", LargeBinary(16), nullable=False, unique=True),
     Column("op", String, nullable=False),
     Column("dtype", String, nullable=False),
-    Column("b", BigInteger, nullable=False),
-    Column("m", BigInteger, nullable=False),
-    Column("n", BigInteger, nullable=False),
-    Column("k", BigInteger, nullable=False),
-    Column("layout", String(2), nullable=False),
+    # NULL for an op that the writer did not know, like the next four.
+    Column("b", BigInteger),
+    Column("m", BigInteger),
+    Column("n", BigInteger),
+    Column("k", BigInteger),
+    Column("layout", String(2)),
+    Column("dimensions", JSON(none_as_null=True), comment="{name: value, ...} sorted by name"),
     Column("inputs", JSON, nullable=False, comment="[[dtype, [size, ...], [stride, ...]], ...] in elements"),
     Column("scalars", JSON, nullable=False, comment="[[name, value], ...] sorted by name"),
     _extra(),
@@ -175,6 +183,8 @@ measurements = Table(
     Index(None, "hardware_id", "problem_id"),
     # For a nightly prune, which finds old rows without reading the whole table.
     Index(None, "ingested_at"),
+    # For the cache, which reads the marked measurements at every sync.
+    Index("ix_measurements_marked", "id", sqlite_where=_IS_MARKED, postgresql_where=_IS_MARKED),
     # Never reuse the id of a deleted measurement: by their ids the cache knows the measurements that it has.
     sqlite_autoincrement=True,
 )
@@ -192,6 +202,27 @@ timings = Table(
     Column("p90_us", Float),
     _extra(),
     PrimaryKeyConstraint("measurement_id", "config_id"),
+    sqlite_with_rowid=False,
+)
+
+metrics = Table(
+    "metrics",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("unit", String, nullable=False),
+    UniqueConstraint("name", "unit"),
+    comment="Kinds of values that kernels were measured to have beside their times",
+)
+
+metric_values = Table(
+    "metric_values",
+    metadata,
+    Column("measurement_id", _ID, nullable=False),
+    Column("config_id", _ID, nullable=False),
+    Column("metric_id", _ID, nullable=False),
+    Column("value", Float, nullable=False),
+    PrimaryKeyConstraint("measurement_id", "config_id", "metric_id"),
     sqlite_with_rowid=False,
 )
 

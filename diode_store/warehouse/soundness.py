@@ -1,6 +1,7 @@
 """Check that the facts refer to rows that exist, which no constraint of the database ensures.
 
-``timings`` has no foreign keys, which would cost too much at every insert, so this is checked on request.
+``timings`` and ``metric_values`` have no foreign keys, which would cost too much at every insert, so this is checked
+on request.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _AT_ONCE = 1_000
 
 
 def broken_facts(engine: sa.Engine) -> list[str]:
-    """Return the faults of ``timings``, ``measurements`` and ``decisions``, a line each; reads all rows.
+    """Return the faults of ``timings``, ``metric_values``, ``measurements`` and ``decisions``, a line each; reads all rows.
 
     Raises:
         DatabaseError: the database cannot be read.
@@ -34,6 +35,12 @@ def broken_facts(engine: sa.Engine) -> list[str]:
     orphans = sa.select(sa.func.count()).select_from(schema.timings).where(~measured)
     strangers = sa.select(sa.func.count()).select_from(schema.timings).where(~known)
     empty = sa.select(sa.func.count()).select_from(schema.measurements).where(~timed)
+    values = schema.metric_values.c
+    of_a_timing = sa.and_(timings.measurement_id == values.measurement_id, timings.config_id == values.config_id)
+    is_timed = sa.exists().where(of_a_timing).correlate(schema.metric_values)
+    is_named = sa.exists().where(schema.metrics.c.id == values.metric_id).correlate(schema.metric_values)
+    untimed = sa.select(sa.func.count()).select_from(schema.metric_values).where(~is_timed)
+    nameless = sa.select(sa.func.count()).select_from(schema.metric_values).where(~is_named)
     undead = sa.select(sa.func.count()).where(measurements.uid == schema.tombstones.c.uid)
     undead_decisions = sa.select(sa.func.count()).where(schema.decisions.c.uid == schema.tombstones.c.uid)
 
@@ -43,6 +50,8 @@ def broken_facts(engine: sa.Engine) -> list[str]:
                 (orphans, "timing", "of measurements that are not there"),
                 (strangers, "timing", "of configs that are not there"),
                 (empty, "measurement", "without any timing"),
+                (untimed, "metric value", "of timings that are not there"),
+                (nameless, "metric value", "of metrics that are not there"),
                 (undead, "measurement", "both there and deleted"),
                 (undead_decisions, "decision", "both there and deleted"),
             ):

@@ -19,7 +19,7 @@ from diode_store.warehouse.decisions import insert_decisions
 from diode_store.warehouse.dimensions import Dimensions, select_by_key
 from diode_store.warehouse.doubts import contradicted, doubts_of
 from diode_store.warehouse.drivers.binding import binding
-from diode_store.warehouse.facts import insert_measurements, insert_timings
+from diode_store.warehouse.facts import insert_measurements, insert_metric_values, insert_timings, metric_ids
 from diode_store.warehouse.migrate import require_current
 from diode_store.warehouse.tombstones import buried
 from diode_store.wire.timing_table import NumberedConfigs, TimingTable
@@ -215,9 +215,29 @@ class Store:
             ids = insert_measurements(connection, [self._measurement_values(m, now) for m in fresh])
             rows = _timing_rows((ids[uid], config_ids[uid], table) for uid, table in tables.items() if uid in ids)
             insert_timings(connection, rows)
+            self._insert_metrics(connection, [m for m in fresh if m.metrics and m.uid in ids], ids, config_ids)
             decided = insert_decisions(connection, decisions, self._dimensions, now)
         doubts = chain.from_iterable(doubts_of(m, tables[m.uid], now) for m in fresh if m.uid in ids)
         return len(ids), sum(len(tables[uid]) for uid in ids), decided, tuple(doubts)
+
+    def _insert_metrics(
+        self,
+        connection: sa.Connection,
+        measurements: Sequence[Measurement],
+        ids: Mapping[bytes, int],
+        config_ids: Mapping[bytes, Sequence[int]],
+    ) -> None:
+        if not measurements:
+            return
+        columns = [(m.uid, metric) for m in measurements for metric in m.metrics]
+        known = metric_ids(connection, (metric for _, metric in columns))
+        rows = (
+            (ids[uid], config, known[metric.name, metric.unit], value)
+            for uid, metric in columns
+            for config, value in zip(config_ids[uid], metric.values, strict=True)
+            if value is not None
+        )
+        insert_metric_values(connection, rows)
 
     def _add_dimensions(
         self, fresh: Sequence[Measurement | DecisionRecord], tables: Mapping[bytes, TimingTable]

@@ -43,7 +43,7 @@ def buried(connection: sa.Connection, uids: Iterable[bytes]) -> set[bytes]:
 
 
 def bury(connection: sa.Connection, ids: Sequence[int], reason: str) -> tuple[int, int]:
-    """Delete measurements with their timings and leave tombstones, all in the connection's transaction.
+    """Delete measurements with their timings and metrics, and leave tombstones, all in the connection's transaction.
 
     Args:
         connection: a connection in a transaction that writes.
@@ -53,7 +53,7 @@ def bury(connection: sa.Connection, ids: Sequence[int], reason: str) -> tuple[in
     Returns:
         Numbers of deleted measurements and timings.
     """
-    measurements, timings = schema.measurements, schema.timings
+    measurements, timings, values = schema.measurements, schema.timings, schema.metric_values
     # All transactions lock rows in this order, so two that delete the same measurements cannot deadlock.
     chosen = sa.select(measurements.c.id, measurements.c.uid).where(measurements.c.id.in_(ids)).order_by("id")
     rows = connection.execute(chosen if connection.dialect.name == "sqlite" else chosen.with_for_update()).all()
@@ -62,6 +62,7 @@ def bury(connection: sa.Connection, ids: Sequence[int], reason: str) -> tuple[in
     _leave_tombstones(connection, [row.uid for row in rows], reason)
     found = [row.id for row in rows]
     gone = connection.execute(sa.delete(timings).where(timings.c.measurement_id.in_(found))).rowcount
+    connection.execute(sa.delete(values).where(values.c.measurement_id.in_(found)))
     connection.execute(sa.delete(measurements).where(measurements.c.id.in_(found)))
     return len(found), gone
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 _PAGES_AT_ONCE = 1_000
-_VACUUM_TABLES = "measurements, timings, decisions, tombstones"
+_VACUUM_TABLES = "measurements, timings, metric_values, decisions, tombstones"
 
 
 def backup(engine: sa.Engine, target: Path, on_progress: Callable[[float], None] = lambda _pages: None) -> int:

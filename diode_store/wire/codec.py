@@ -5,11 +5,12 @@ Only this package knows the wire format. Layout of a measurement, version 2::
     {"v": 2, "uid": bin16, "hardware": {...}, "environment": {...}, "problem": {...},
      "config_columns": [...], "configs": [bin, ...],
      "timing_columns": ["config", "runtime_us", ...], "timings": [[0, ...], [39.4, ...], ...],
-     "source": "import", ...}
+     "source": "import", "metrics": [["spills", "B", [0, ...]], ...], ...}
 
 Timings point into the table of configs. Each config is msgpack inside a bin, so that a reader decodes equal bytes once.
 Timings hold one array per column, which decodes faster than one per timing. A single value instead of an array
-applies to every row, and null for ``config`` counts up from 0. Absent optional fields are left out.
+applies to every row, and null for ``config`` counts up from 0. A metric is its name, its unit and its values, which
+are a column like those of the timings. Absent optional fields are left out.
 
 Records keep unknown values in ``extra``, as JSON. Unknown keys of a map go to the ``extra`` of its record. Unknown keys
 of ``timing_method`` and ``device_state``, and unknown timing columns (under ``timings``), go to the ``extra`` of the
@@ -54,7 +55,7 @@ from diode_store.wire.record_parts import (
     problem_of,
     uid,
 )
-from diode_store.wire.record_tables import TABLE_FIELDS, read_tables, write_tables
+from diode_store.wire.record_tables import TABLE_FIELDS, read_metrics, read_tables, write_metrics, write_tables
 from diode_store.wire.unpacking import MAX_ITEMS, MAX_RECORD_BYTES, Interned, read_map
 
 __all__ = [
@@ -108,7 +109,7 @@ _SCALAR_CHECKS: dict[str, checks.Check] = {
 _STRUCTURED_FIELDS = ("v", "uid", "hardware", "environment", "problem", "source", "measured_at", "timing_method")
 _REPEATED_FIELDS = frozenset({"hardware", "environment", "problem", "timing_method", "device_state"})
 _NO_MEASUREMENT = "it is the record of a decision, not a measurement"
-_KNOWN_FIELDS = frozenset((*_SCALAR_CHECKS, *_STRUCTURED_FIELDS, *TABLE_FIELDS, "device_state", "flags", "extra"))
+_KNOWN_FIELDS = frozenset((*_SCALAR_CHECKS, *_STRUCTURED_FIELDS, *TABLE_FIELDS, "device_state", "flags", "metrics", "extra"))
 
 
 def encode(record: Record) -> bytes:
@@ -141,6 +142,7 @@ def _content(measurement: Measurement) -> dict[str, Any]:
         "device_state": plain(measurement.device_state),
         "flags": list(measurement.flags),
         "extra": dict(measurement.extra),
+        "metrics": write_metrics(measurement.metrics),
         **{name: getattr(measurement, name) for name in _SCALAR_CHECKS},
         **write_tables(measurement.timings),
     }
@@ -174,7 +176,7 @@ def decode(payload: bytes) -> Measurement:
 
 @dataclass(frozen=True)
 class RecordHead:
-    """Fields of a measurement's record other than its timings."""
+    """Fields of a measurement's record other than its timings and metrics."""
 
     uid: bytes
     hardware: Hardware
@@ -196,7 +198,7 @@ def decode_head(payload: bytes) -> RecordHead:
     Raises:
         CodecError: as for ``decode``, except for errors in the tables.
     """
-    content = read_map(payload, _REPEATED_FIELDS, skipped=TABLE_FIELDS)
+    content = read_map(payload, _REPEATED_FIELDS, skipped=(*TABLE_FIELDS, "metrics"))
     with codec_errors():
         if _checked_kind(content) == DECISION:
             raise OtherKindError(_NO_MEASUREMENT)
@@ -239,6 +241,7 @@ def _measurement(content: dict[str, Any]) -> Measurement:
         device_state=state,
         flags=_flags(content),
         extra=checks.json_map("extra", kept) | checks.extra_fields(content, _KNOWN_FIELDS),
+        metrics=read_metrics(content, len(timings)),
         **checks.fields("record", content, _SCALAR_CHECKS),
     )
 

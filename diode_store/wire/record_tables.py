@@ -1,4 +1,4 @@
-"""The two tables of a record in the wire format: configs, and timings that point into them."""
+"""The tables of a record in the wire format: configs, timings that point into them, and metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from diode_store.errors import RecordError
-from diode_store.records import CONFIG_COLUMNS, KernelConfig, Outcome, Timing, plain_scalar
+from diode_store.records import CONFIG_COLUMNS, MOST_METRICS, KernelConfig, Metric, Outcome, Timing, plain_scalar
 from diode_store.values import checks
 from diode_store.wire.timing_table import ONCE_EACH, OUTCOMES, NumberedConfigs, TimingTable, repeats_a_config
 from diode_store.wire.unpacking import Interned, unpack
@@ -80,6 +80,29 @@ def read_configs(content: dict[str, Any]) -> list[KernelConfig]:
     """
     numbers, by_number = _configs(content)
     return [by_number[number] for number in numbers]
+
+
+def write_metrics(metrics: Sequence[Metric]) -> list[tuple[str, str, Any]]:
+    """Return the field that holds metrics."""
+    return [(metric.name, metric.unit, _packed(metric.values)) for metric in metrics]
+
+
+def read_metrics(content: dict[str, Any], timings: int) -> tuple[Metric, ...]:
+    """Return the metrics of a record with some number of timings; ``Measurement`` checks their values.
+
+    Raises:
+        RecordError: a metric is not a name, a unit and values.
+    """
+    rows = content.get("metrics")
+    if rows is None:
+        return ()
+    found = []
+    if len(checks.array("metrics", rows)) > MOST_METRICS:
+        raise RecordError(f"a measurement has at most {MOST_METRICS} metrics, not {len(rows)}")
+    for number, row in enumerate(rows):
+        name, unit, values = checks.array(f"metrics[{number}]", row, 3)
+        found.append(Metric(name, unit, values if isinstance(values, tuple) else (values,) * timings))
+    return tuple(found)
 
 
 def _packed(column: Sequence[Any]) -> Any:

@@ -179,6 +179,7 @@ def _problem_row(p: Problem) -> Row:
         "n": b.size[-1],
         "k": a.size[-1],
         "layout": p.shape.layout,
+        "dimensions": None,
         "inputs": [[spec.dtype, list(spec.size), list(spec.stride)] for spec in p.inputs],
         "scalars": [list(pair) for pair in p.scalars],
         "extra": _extra(p),

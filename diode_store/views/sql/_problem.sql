@@ -7,4 +7,5 @@
     p.n,
     p.k,
     p.layout,
+    p.dimensions,
     asks_for_tf32(p.dtype, p.scalars) AS tf32,

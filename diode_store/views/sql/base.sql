@@ -1,6 +1,6 @@
 -- The base of the named views, for DuckDB over these tables: hardware, environments, problems, configs, marks,
--- stored_measurements, stored_timings and known_cases. In the cache they hold everything; while a sync works out summaries,
--- they hold the cases that it touched. columns.toml describes each view. One test compares it with the views; others run
+-- metric_names, stored_measurements, stored_timings, stored_metric_values and known_cases. In the cache they hold
+-- everything; while a sync works out summaries, they hold the cases that it touched. columns.toml describes each view. One test compares it with the views; others run
 -- every view on rows worked out by hand.
 --
 -- Two kinds of measurement never count. The tables leave out deleted measurements, and the views superseded ones.
@@ -39,6 +39,9 @@ SELECT * EXCLUDE (case_no, timing_count, failure_count, estimate_count) FROM num
 
 CREATE VIEW timings AS
 SELECT * EXCLUDE (case_no) FROM stored_timings;
+
+CREATE VIEW metric_values AS
+SELECT * EXCLUDE (case_no) FROM stored_metric_values;
 
 -- The roofline of every problem on every device, and its shortest believable time. The latter does not count a matrix
 -- that repeats itself by a stride of 0: caches may hold all of it. The table known_cases has these columns by case.

@@ -26,6 +26,7 @@ SELECT
     p.n,
     p.k,
     p.layout,
+    p.dimensions,
     p.inputs,
     p.scalars,
     p.extra AS problem_extra,

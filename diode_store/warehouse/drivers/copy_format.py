@@ -1,4 +1,4 @@
-"""Rows of ``timings`` in PostgreSQL's binary COPY format, the fastest input for a server.
+"""Rows of ``timings`` and ``metric_values`` in PostgreSQL's binary COPY format, the fastest input for a server.
 
 Layout: a signature, then for each row the number of its fields and for each field its length and its bytes, all
 big-endian; a NULL has length -1 and no bytes. ``struct`` packs a whole row at once, several times as fast as a
@@ -25,6 +25,10 @@ COLUMNS = tuple(column.name for column in schema.timings.columns if column.name 
 TimingRow = tuple[int, int, float | None, str, int, int | None, float | None, float | None]
 """One row of ``timings``, in the order of its columns, without ``extra``."""
 
+METRIC_COLUMNS = tuple(column.name for column in schema.metric_values.columns)
+MetricRow = tuple[int, int, int, float]
+"""One row of ``metric_values``, in the order of its columns."""
+
 _FORMATS = ("q", "q", "d", "", "b", "i", "d", "d")
 _NULL = struct.pack(">i", -1)
 # What every row begins with: the number of its fields, and the length of the first one.
@@ -37,6 +41,8 @@ _NULLS = 3 * _NULL
 _WHOLE = struct.Struct(">6sq iq id 10sb ii id id").pack
 _TIME_ONLY = struct.Struct(">6sq iq id 10sb 12s").pack
 _FAILURE = struct.Struct(">6sq iq").pack
+_METRIC = struct.Struct(">6sq iq iq id").pack
+_METRIC_START = struct.pack(">hi", len(METRIC_COLUMNS), 8)
 
 
 def packed(rows: Sequence[TimingRow]) -> bytes:
@@ -64,6 +70,12 @@ def packed(rows: Sequence[TimingRow]) -> bytes:
         )
     except (struct.error, OverflowError) as error:
         raise unstorable(str(error)) from error
+
+
+def packed_metrics(rows: Sequence[MetricRow]) -> bytes:
+    """Return rows of ``metric_values`` in the same format."""
+    pack, start = _METRIC, _METRIC_START
+    return b"".join([pack(start, number, 8, config, 8, metric, 8, value) for number, config, metric, value in rows])
 
 
 def _any_row(*row: float | str | None) -> bytes:

@@ -212,8 +212,8 @@ def test_new_revision_is_written_from_the_schema(
 
 
 def test_every_table_keeps_what_is_new(engine: sa.Engine) -> None:
-    """Every table has the column that holds what a newer writer adds."""
-    for table in schema.metadata.tables.values():
+    """Every table has the column that holds what a newer writer adds; a metric's values are small instead."""
+    for table in set(schema.metadata.tables.values()) - {schema.metrics, schema.metric_values}:
         assert "extra" in table.columns, table.name
 
 

@@ -230,7 +230,7 @@ def test_missing_field_is_named(name: str) -> None:
         (("hardware", "multiprocessors"), 0, "hardware.multiprocessors must be a whole number from 1"),
         (("hardware", "name"), None, "hardware has no name"),
         (("environment", "template_hashes"), {"triton::mm": 5}, "hash must be text"),
-        (("problem", "op"), "conv", "unknown op 'conv'"),
+        (("problem", "op"), "two words", "'two words' is not the name of an op"),
         (("problem", "inputs", 0, 1), [67, 0], "size must be a whole number from 1"),
         (("problem", "inputs", 0, 2), [2**63, 1], "stride must be a whole number"),
         (("problem", "inputs", 0, 1), [67, 129], "is not a matrix product"),

@@ -136,7 +136,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a time of no zone": ({"decided_at": "2026-11-20T12:30:00"}, "decided_at must name its time zone"),
     "a short uid": ({"uid": b"1"}, "uid must be 16 bytes"),
     "hardware in words": ({"hardware": "H200"}, "hardware must be a map"),
-    "a problem that is none": ({"problem": {"op": "sin", "inputs": []}}, "unknown op 'sin'"),
+    "a problem that is none": ({"problem": {"op": "sin", "inputs": []}}, "sin: expected 1 to 64 inputs, not 0"),
     "extra in words": ({"extra": "x"}, "extra must be a map"),
     "a kind that is no text": ({"kind": 7}, "kind must be text, not 7"),
     "an older version": ({"v": 2}, "unknown record version 2; this torch-diode reads version 3"),

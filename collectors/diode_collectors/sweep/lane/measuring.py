@@ -11,7 +11,7 @@ import gc
 import math
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from diode_collectors.feedback.offered import OfferedChoices
@@ -373,7 +373,7 @@ class Measuring:
     def _with_excluded(self, measurement: Measurement) -> Measurement:
         known = {timing.config for timing in measurement.timings}
         missing = [Timing(config, None, outcome) for config, outcome in self._excluded.items() if config not in known]
-        return replace(measurement, timings=(*measurement.timings, *missing)) if missing else measurement
+        return measurement.with_timings((*measurement.timings, *missing)) if missing else measurement
 
 
 def _cause(error: BaseException | None, kind: type[Any]) -> Any:
