@@ -31,7 +31,7 @@ from diode_collectors.inductor.adapter import problem_of_inputs
 from diode_integration.decide.ranking import SizeRange
 from diode_store.devices.descriptor import describe
 from diode_store.errors import RecordError
-from diode_store.ops import swept_ops
+from diode_store.ops import ranked_ops
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +59,7 @@ _CHEAP = frozenset(
     )
 ) | {"prims.convert_element_type"}
 _SQUARE = ("aten.pow", 2)
-_PRODUCTS = frozenset(f"aten.{op}" for op in swept_ops())
+_PRODUCTS = frozenset(f"aten.{op}" for op in ranked_ops())
 _KERNELS = _PRODUCTS | {"aten.convolution"}
 """Ops that read from memory and write to it, whatever is around."""
 _CONSTANTS = frozenset({"aten.full", "aten.scalar_tensor"})
