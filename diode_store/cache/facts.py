@@ -44,7 +44,9 @@ def read_facts(source: Facts, ids: NDArray[np.int64]) -> Iterator[Tables]:
         with source.snapshot():
             timings = _read(source, "timings", some, limit)
             is_cut = timings.num_rows + len(source.left_out) - before == limit
-            others = {} if is_cut else {table: _read(source, table, some, None) for table in FACTS if table != "timings"}
+            others = (
+                {} if is_cut else {table: _read(source, table, some, None) for table in FACTS if table != "timings"}
+            )
         if is_cut:
             # Far more timings than others have: so many at once would take too much memory.
             waiting += np.array_split(some, 2)[::-1]

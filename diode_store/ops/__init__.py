@@ -3,17 +3,22 @@
 from diode_store.ops.problem import Dimensions, Problem, ProblemShape, TensorSpec, dimensions_of_text
 from diode_store.ops.table import (
     DEFAULT_SCALARS,
+    FLOATS,
+    LAYOUTS,
     MATRIX_DIMENSIONS,
     OPS,
     Op,
     Role,
     find_op,
     op_of_vendor,
+    ranked_ops,
     swept_ops,
 )
 
 __all__ = [
     "DEFAULT_SCALARS",
+    "FLOATS",
+    "LAYOUTS",
     "MATRIX_DIMENSIONS",
     "OPS",
     "Dimensions",
@@ -25,5 +30,6 @@ __all__ = [
     "dimensions_of_text",
     "find_op",
     "op_of_vendor",
+    "ranked_ops",
     "swept_ops",
 ]

@@ -43,6 +43,25 @@ def grouped_total(form: str, a: Sequence[int], b: Sequence[int]) -> int:
     return {ROWS: a[0], COLUMNS: b[-1], DEPTH: a[-1], BATCH: 0}[form]
 
 
+def mean_size(total: int, groups: int) -> int:
+    """Return the mean length of a group as ``ProblemShape`` has it: whole, at least 1."""
+    return max(1, round(total / groups))
+
+
+def scale_sizes(form: str, groups: int, m: int, n: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the sizes of the scales of A and B, one for each row of A and each column of B.
+
+    Args:
+        form: one of ``FORMS``.
+        groups: number of groups.
+        m: rows of A, of all groups together in the form ``2d3d``.
+        n: columns of B, of all groups together in the form ``3d2d``.
+    """
+    rows, columns = {DEPTH: (m * groups, n * groups)}.get(form, (m, n))
+    is_a_batched, is_b_batched = form in {COLUMNS, BATCH}, form in {ROWS, BATCH}
+    return (groups, rows) if is_a_batched else (rows,), (groups, columns) if is_b_batched else (columns,)
+
+
 def alignment_of(form: str, itemsize: int) -> int:
     """Return the number that every offset is a multiple of: 16 bytes, where a group begins inside a row in memory."""
     return 1 if form == ROWS else 16 // itemsize

@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.errors import RecordError
 from diode_store.kernels import Scalar, plain_scalar, same_scalars
-from diode_store.ops.grouping import BATCH, COLUMNS, DEPTH, MOST_SKEW, ROWS, form_of, grouped_total
-from diode_store.ops.scaling import scaling_of
+from diode_store.ops.grouping import (
+    BATCH,
+    COLUMNS,
+    DEPTH,
+    MOST_SKEW,
+    ROWS,
+    form_of,
+    grouped_total,
+    mean_size,
+    scale_sizes,
+)
+from diode_store.ops.scaling import grouped_scaling_of, scaling_of
 from diode_store.ops.table import DEFAULT_SCALARS, MATRIX_DIMENSIONS, OPS, Role, find_op
 from diode_store.values.checks import shown
 from diode_store.values.keys import content_key
@@ -59,6 +69,7 @@ class ProblemShape:
     """What else tells problems of an op apart, sorted by name; empty for ops that are told apart by the fields above.
 
     - ``scaling`` of scaled ops: a recipe as in ``diode_store.ops.scaling``.
+    - ``b_dtype`` of scaled ops, if it is not the dtype of A.
     - ``fast_accum``: True if float8 products may be summed with less precision.
     - ``out_dtype`` of scaled ops, if it is not the dtype of A.
     - ``bias``: True if an optional bias is there.
@@ -191,7 +202,9 @@ class Problem:
         found: dict[str, Scalar] = {}
         if entry.is_scaled:
             if Role.SCALE_B in given:
-                found["scaling"] = scaling_of(self.op, a, b, given[Role.SCALE_A], given[Role.SCALE_B])
+                found["scaling"] = self._scaling(a, b, given[Role.SCALE_A], given[Role.SCALE_B])
+            first, second = (spec.dtype for spec in self.inputs[:2])
+            found |= {"b_dtype": second} if second != first else {}
             found |= {name: True for name, role in (("bias", Role.BIAS),) if role in given}
             found |= {"fast_accum": True} if scalars.get("use_fast_accum") is True else {}
             found |= {"out_dtype": scalars["out_dtype"]} if "out_dtype" in scalars else {}
@@ -199,6 +212,14 @@ class Problem:
             form = form_of(self.op, a, b)
             found |= {"form": form, "total": grouped_total(form, a, b), "skew": _skew(self.op, scalars)}
         return tuple(sorted((name, value) for name, value in found.items() if value not in {0, ""}))
+
+    def _scaling(self, a: Sequence[int], b: Sequence[int], scale_a: Sequence[int], scale_b: Sequence[int]) -> str:
+        entry = OPS[self.op]
+        if not entry.is_grouped:
+            return scaling_of(self.op, a, b, scale_a, scale_b)
+        groups = _sizes(entry, a, b, self.inputs)[0]
+        expected = scale_sizes(form_of(self.op, a, b), groups, a[-2], b[-1])
+        return grouped_scaling_of(self.op, list(zip((scale_a, scale_b), expected, strict=True)))
 
 
 @lru_cache(maxsize=4096)
@@ -278,7 +299,7 @@ def _sizes(entry: Op, a: Sequence[int], b: Sequence[int], inputs: Sequence[Tenso
     form = form_of(entry.name, a, b)
     offsets = inputs[entry.roles(len(inputs)).index(Role.OFFSETS)].size if form != BATCH else ()
     groups = {ROWS: b[0], COLUMNS: a[0], BATCH: a[0]}.get(form) or offsets[0]
-    mean = max(1, round(grouped_total(form, a, b) / groups))
+    mean = mean_size(grouped_total(form, a, b), groups)
     return groups, mean if form == ROWS else m, mean if form == COLUMNS else n, mean if form == DEPTH else k
 
 

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MATRIX_DIMENSIONS = 2
+LAYOUTS = ("nn", "nt", "tn", "tt")
+"""Layouts of plain operands, a letter for A and one for B: n row-major, t the transposed view of a row-major matrix."""
+FLOATS = ("bfloat16", "float16", "float32")
+FLOAT8S = ("float8_e4m3fn", "float8_e5m2")
 DEFAULT_SCALARS: Mapping[str, int] = {"alpha": 1, "beta": 1, "skew": 0, "use_fast_accum": False}
 """Defaults of scalars; a problem leaves out a scalar at its default."""
 
@@ -58,13 +62,28 @@ class Op:
     out_dtype: str | None = None
     """Dtype of the output; None for the dtype of A."""
     is_swept: bool = False
-    """True if sweeps measure this op and the hook ranks its kernels."""
+    """True if sweeps measure this op."""
+    is_ranked: bool = False
+    """True if the hook ranks the kernels of this op."""
+    function: str | None = None
+    """Name of the function of ``torch`` that computes one product; None for the op's own name."""
+    dtypes: tuple[str, ...] = FLOATS
+    """Dtypes of A that a sweep times, the usual one first."""
+    layouts: tuple[str, ...] = LAYOUTS
+    """Layouts that torch takes, the usual one first."""
+    capability: int = 0
+    """Oldest NVIDIA architecture with kernels to choose from, such as 89 for compute capability 8.9; 0 for any."""
     has_tma: bool = False
     """True if Inductor has a persistent TMA template for this op."""
     decomposes: bool = False
     """True if Inductor replaces small products of this op by pointwise code (torch/_inductor/decomposition.py)."""
     has_table_key: bool = True
     """True if Inductor's lookup tables identify a problem of this op by its recorded inputs."""
+
+    @property
+    def is_plain(self) -> bool:
+        """True if M, N, K, the batch, a dtype of ``FLOATS`` and the layout describe a problem of this op."""
+        return not (self.is_scaled or self.is_grouped) and self.dtypes == FLOATS
 
     @property
     def operands(self) -> tuple[int, int, int | None]:
@@ -100,6 +119,7 @@ _TABLE = (
         vendors=("aten::mm",),
         other_vendors=("aten::mm_dtype",),
         is_swept=True,
+        is_ranked=True,
         has_tma=True,
         decomposes=True,
     ),
@@ -109,6 +129,7 @@ _TABLE = (
         vendors=("aten::addmm", "aten::bias_addmm"),
         has_bias=True,
         is_swept=True,
+        is_ranked=True,
         has_tma=True,
         decomposes=True,
     ),
@@ -120,13 +141,59 @@ _TABLE = (
         is_batched=True,
         plain="mm",
         is_swept=True,
+        is_ranked=True,
         decomposes=True,
     ),
-    Op("baddbmm", _BMM, vendors=("aten::baddbmm",), is_batched=True, has_bias=True, is_swept=True),
-    Op("int_mm", _MM, vendors=("aten::_int_mm",), out_dtype="int32"),
-    Op("scaled_mm", _MM, vendors=("aten::_scaled_mm",), has_table_key=False, is_scaled=True),
-    Op("mm_plus_mm", "triton::mm_plus_mm", vendors=("aten::_mm_plus_mm",), products=2),
-    Op("grouped_mm", "triton::grouped_mm", vendors=("aten::_grouped_mm",), has_table_key=False, is_grouped=True),
+    Op(
+        "baddbmm",
+        _BMM,
+        vendors=("aten::baddbmm",),
+        is_batched=True,
+        has_bias=True,
+        is_swept=True,
+        is_ranked=True,
+    ),
+    Op(
+        "int_mm",
+        _MM,
+        vendors=("aten::_int_mm",),
+        out_dtype="int32",
+        is_swept=True,
+        function="_int_mm",
+        dtypes=("int8",),
+        capability=80,
+    ),
+    Op(
+        "scaled_mm",
+        _MM,
+        vendors=("aten::_scaled_mm",),
+        has_table_key=False,
+        is_scaled=True,
+        is_swept=True,
+        function="_scaled_mm",
+        dtypes=FLOAT8S,
+        layouts=("nt",),
+        capability=89,
+    ),
+    Op(
+        "mm_plus_mm",
+        "triton::mm_plus_mm",
+        vendors=("aten::_mm_plus_mm",),
+        products=2,
+        is_swept=True,
+        function="mm",
+    ),
+    Op(
+        "grouped_mm",
+        "triton::grouped_mm",
+        vendors=("aten::_grouped_mm",),
+        has_table_key=False,
+        is_grouped=True,
+        is_swept=True,
+        function="_grouped_mm",
+        dtypes=("bfloat16",),
+        capability=90,
+    ),
     Op(
         "scaled_grouped_mm",
         "triton::scaled_grouped_mm",
@@ -134,6 +201,11 @@ _TABLE = (
         has_table_key=False,
         is_grouped=True,
         is_scaled=True,
+        is_swept=True,
+        function="_scaled_grouped_mm",
+        dtypes=FLOAT8S[:1],
+        layouts=("nt",),
+        capability=90,
     ),
 )
 OPS: dict[str, Op] = {op.name: op for op in _TABLE}
@@ -157,8 +229,13 @@ def find_op(name: str, choose: str = "known ops:") -> Op:
 
 
 def swept_ops() -> tuple[str, ...]:
-    """Return the names of the ops that sweeps measure and the hook ranks."""
+    """Return the names of the ops that sweeps measure."""
     return tuple(name for name, op in OPS.items() if op.is_swept)
+
+
+def ranked_ops() -> tuple[str, ...]:
+    """Return the names of the ops whose kernels the hook ranks."""
+    return tuple(name for name, op in OPS.items() if op.is_ranked)
 
 
 def op_of_vendor(template: str) -> str | None:

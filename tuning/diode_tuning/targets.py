@@ -11,6 +11,7 @@ from diode_collectors.problems.families import families
 from diode_collectors.problems.problem import parse_dtype
 from diode_collectors.problems.selection import ProblemRequest, select_problems
 from diode_store.candidates.operands import ACCESS_BYTES
+from diode_store.ops import ranked_ops
 from diode_store.ops.work import itemsize
 from diode_tuning.choosing import nearest
 
@@ -107,7 +108,8 @@ def standard_problems(device: SweepDevice, dtypes: tuple[str, ...]) -> list[Swee
             within = replace(sizes, max_size=largest)
             some = replace(request, num_shapes=round(part * share_drawn), sizes=within, seed=seed)
             drawn |= dict.fromkeys(select_problems(some))
-        layers = ProblemRequest(families=tuple(family.name for family in families()), dtypes=(name,))
+        names = tuple(family.name for family in families())
+        layers = ProblemRequest(families=names, dtypes=(name,), ops=ranked_ops())
         small = [problem for problem in select_problems(layers) if limits.allow(problem)]
         found += [*drawn, *draws.sample(small, len(small))[: part - len(drawn)]]
     return [problem for problem in draws.sample(found, len(found)) if device.fits(problem)]

@@ -102,7 +102,7 @@ def problem_of_nodes(
     usual = {inputs[0].dtype} if op in OPS and OPS[op].is_scaled and inputs else dtypes
     if out_dtype is not None and dtype_name(out_dtype) not in usual:
         found["out_dtype"] = dtype_name(out_dtype)
-    if _FLOAT32 in dtypes and _tf32_is_asked():
+    if _FLOAT32 in usual and _tf32_is_asked():
         found["ALLOW_TF32"] = True
     return Problem.create(op, inputs, found)
 

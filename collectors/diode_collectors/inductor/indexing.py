@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from diode_store.ops import OPS
+from diode_store.ops.scaling import recipes_of
 
 if TYPE_CHECKING:
-    from diode_store.records import Problem
+    from diode_store.records import Problem, ProblemShape
 
+_MAIN_LOOP, _OF_B = "main_loop_scaling", "SCALE_RECIPE_B == 5"
+"""Name of the template for scales of blocks, and the line with which it looks at B's recipe."""
 MOST_INDEXED = 2**31
 """First index that 32 bits do not hold."""
 
@@ -36,3 +39,22 @@ def k_has_32_bits() -> bool:
     import torch
 
     return bool(torch.__version__ < "2.12")  # which compares versions, not texts
+
+
+def reads_beyond_scales(template: Any, shape: ProblemShape) -> bool:
+    """Return True if a template would read the scales of B by the recipe of A, and so beyond them.
+
+    In torch 2.11 the template for scales of blocks decides by A's recipe how it reads both. If B has square blocks, it
+    has far fewer scales than such a kernel reads.
+    """
+    first, second = recipes_of(str(shape.dimension("scaling", "")))
+    return first != second and _MAIN_LOOP in template.uid and not _looks_at_recipe_of_b()
+
+
+@cache
+def _looks_at_recipe_of_b() -> bool:
+    try:
+        from torch._inductor.kernel.mm_common import load_kernel_template
+    except ImportError:
+        return False
+    return _OF_B in str(load_kernel_template("triton_main_loop_scaled_mm"))

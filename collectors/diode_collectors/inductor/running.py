@@ -87,7 +87,7 @@ def _kept_ready(choice: Any) -> Iterator[list[Any]]:
     A C++ kernel gets only addresses of tensors that may exist for the benchmark alone. From torch 2.13 on, a benchmark
     unloads its Triton kernel; ``unload`` does that in the end.
     """
-    request: Any = _request_of(choice)
+    request: Any = request_of(choice)
     tensors: list[Any] = []
     make = getattr(request, "make_run_fn", None)
     if make is None:
@@ -108,10 +108,10 @@ def _kept_ready(choice: Any) -> Iterator[list[Any]]:
 def unload(choice: Any) -> None:
     """Unload a choice's kernel after its last run, as Inductor does after its benchmark. Never raises."""
     with suppress(Exception):  # an error would harm nothing: the kernel is not needed any more
-        _request_of(choice).cleanup_run_fn()
+        request_of(choice).cleanup_run_fn()
 
 
-def _request_of(choice: Any) -> Any:
+def request_of(choice: Any) -> Any:
     """Return the object that loads and launches a choice's kernel; None if there is none.
 
     A choice with packed operands is a wrapper that passes attributes on. ``bmreq`` of a choice that is a graph is a

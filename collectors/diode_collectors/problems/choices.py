@@ -11,6 +11,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from diode_collectors.problems.other_lists import count_other
 from diode_collectors.problems.problem import FLOAT32, SweepProblem
 from diode_collectors.problems.search_space import GUIDED
 from diode_store.candidates.default_space import DEFAULT_CONFIGS, LARGEST_BLOCK, GemmConfig, largest_blocks, scaled
@@ -99,6 +100,8 @@ def count_choices(
     """
     if space.is_vendor:
         return len(problem.entry.vendors)
+    if not problem.entry.is_ranked:
+        return count_other(problem, space, shared_memory_bytes=shared_memory_bytes, include_tma=include_tma)
     blocks = _blocks(problem)
     item_bytes = itemsize(problem.dtype)
 
@@ -182,7 +185,7 @@ def seconds_estimate(
             compiling += CPU_SECONDS_PER_VENDOR_PROBLEM
             continue
         timing += GPU_SECONDS_PER_PROBLEM
-        if shares_kernels and has_whole_rows(problem):
+        if shares_kernels and problem.entry.is_ranked and has_whole_rows(problem):
             new = round(NEW_SHARE * choices)
         compiling += cpu_seconds(new, is_slow=problem.dtype == FLOAT32 and not problem.allow_tf32)
         compiling += (choices - new) * CPU_SECONDS_PER_SHARED_CHOICE

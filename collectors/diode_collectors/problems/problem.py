@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING
 
-from diode_store.candidates.names import DTYPES, SHORT_DTYPES
+from diode_collectors.problems.checks import check_dimensions, check_sizes
+from diode_collectors.problems.typed import (
+    DTYPE_NAMES,
+    FLOAT32,
+    TF32,
+    dimension_of,
+    dimension_words,
+    dtype_names,
+    dtype_word,
+    dtypes_of,
+    grouped_sizes,
+    parse_dtype,
+    typed_sizes,
+    with_defaults,
+    words_of,
+)
 from diode_store.errors import SettingsError
-from diode_store.ops import OPS, swept_ops
-from diode_store.ops.work import bytes_read, bytes_written, flops, itemsize
-from diode_store.records import Problem, TensorSpec
+from diode_store.ops import LAYOUTS, OPS, swept_ops
+from diode_store.ops.inputs import plain_inputs, plain_problem
+from diode_store.ops.work import bytes_written, flops, itemsize
+from diode_store.records import Problem, ProblemShape
 
 if TYPE_CHECKING:
-    from diode_store.ops import Op
-    from diode_store.records import ProblemShape
+    from diode_store.ops import Dimensions, Op
+    from diode_store.records import Scalar, TensorSpec
 
-LAYOUTS = ("nn", "nt", "tn", "tt")
-FLOAT32, TF32 = "float32", "tf32"
-DTYPE_NAMES = ("bf16", "fp16", "fp32", TF32)
-"""Names that ``parse_dtype`` takes besides torch's; ``tf32`` is fp32 that may be computed in TF32."""
+__all__ = ["DTYPE_NAMES", "FLOAT32", "LAYOUTS", "TF32", "SweepProblem", "parse_dtype", "parse_problem"]
+
 EXAMPLE = "mm:512x768x1024"
 
-_SHAPE = re.compile(r"(\w+):(\d+)x(\d+)x(\d+)(?::(\d+))?((?:/\w+)*)")
+_SHAPE = re.compile(r"(\w+):(\d+)x(\d+)x(\d+)(?::(\d+))?((?:/[\w+=.]+)*)")
 # The sweep's tensors, Inductor's copies of the inputs, two outputs, and room for workspaces.
 _MEMORY_FACTOR, _SPARE_BYTES = 4, 2**30
 
@@ -31,8 +46,11 @@ _MEMORY_FACTOR, _SPARE_BYTES = 4, 2**30
 class SweepProblem:
     """(B, M, K) x (B, K, N) → (B, M, N), with a bias for the ops that have one.
 
+    Sizes and dimensions are those of ``ProblemShape``: B is the number of groups of a grouped product, and its grouped
+    size a mean.
+
     Raises:
-        SettingsError: the sizes and layout are not those of a matrix product.
+        SettingsError: the sizes, layout and dimensions are not those of a matrix product that torch computes.
     """
 
     op: str
@@ -48,6 +66,8 @@ class SweepProblem:
     """Let fp32 be computed in TF32."""
     name: str = field(default="", compare=False)
     """Origin, such as ``llama3-8b/qkv``."""
+    dimensions: Dimensions = ()
+    """Named dimensions, as in ``ProblemShape``."""
 
     def __post_init__(self) -> None:
         """Reject problems that cannot be measured."""
@@ -55,13 +75,16 @@ class SweepProblem:
             raise SettingsError(f"unknown op {self.op!r}; known ops: {', '.join(swept_ops())}")
         if min(self.m, self.n, self.k, self.b) < 1:
             raise SettingsError(f"sizes must be positive, not M {self.m}, N {self.n}, K {self.k}, batch {self.b}")
-        if self.b != 1 and not self.entry.is_batched:
+        if self.b != 1 and not (self.entry.is_batched or self.entry.is_grouped):
             batched = " and ".join(name for name in swept_ops() if OPS[name].is_batched)
             raise SettingsError(f"{self.op} has no batch, so not one of {self.b}; only {batched} have")
         if self.layout not in LAYOUTS:
             raise SettingsError(f"unknown layout {self.layout!r}; known layouts: {', '.join(LAYOUTS)}")
         if self.allow_tf32 and self.dtype != FLOAT32:
             raise SettingsError(f"TF32 is a way to compute float32, not {self.dtype}")
+        check_sizes(self.shape)
+        if self.dimensions or self.entry.is_scaled or self.entry.is_grouped:
+            check_dimensions(self.shape)
 
     @classmethod
     def of_shape(cls, shape: ProblemShape, name: str = "") -> SweepProblem:
@@ -71,13 +94,19 @@ class SweepProblem:
             SettingsError: a sweep cannot time the shape: its op, its dtype, or an operand with neither contiguous rows
                 nor contiguous columns.
         """
-        parse_dtype(shape.dtype)
-        return cls(shape.op, shape.m, shape.n, shape.k, shape.b, shape.dtype, shape.layout, shape.tf32, name)
+        entry = OPS.get(shape.op)
+        if entry is None or entry.is_plain:
+            parse_dtype(shape.dtype)
+        sizes = shape.m, shape.n, shape.k, shape.b
+        return cls(shape.op, *sizes, shape.dtype, shape.layout, shape.tf32, name, shape.dimensions)
 
     def __str__(self) -> str:
         """Return the text that ``parse_problem`` takes: ``bmm:128x128x64:16/nt/fp16``."""
-        batch = f":{self.b}" if self.entry.is_batched else ""
-        return f"{self.op}:{self.m}x{self.n}x{self.k}{batch}/{self.layout}/{self.short_dtype}"
+        dimensions = dict(self.dimensions)
+        sizes = "x".join(map(str, typed_sizes((self.m, self.n, self.k), dimensions)))
+        batch = f":{self.b}" if self.entry.is_batched or self.entry.is_grouped else ""
+        words = self.layout, self.short_dtype, *words_of(self.entry, dimensions)
+        return f"{self.op}:{sizes}{batch}/{'/'.join(words)}"
 
     @property
     def entry(self) -> Op:
@@ -91,8 +120,14 @@ class SweepProblem:
 
     @property
     def short_dtype(self) -> str:
-        """Dtype as people type it: ``bf16``, ``fp16``, ``fp32`` or ``tf32``."""
-        return TF32 if self.allow_tf32 else SHORT_DTYPES.get(self.dtype, self.dtype)
+        """Dtype as people type it, such as ``bf16`` or ``tf32``; ``e5m2+e4m3`` if B has another."""
+        return TF32 if self.allow_tf32 else dtype_word(self.dtype, self.shape.dimension("b_dtype"))
+
+    @property
+    def shape(self) -> ProblemShape:
+        """Shape of the problem."""
+        sizes = self.b, self.m, self.n, self.k
+        return ProblemShape(self.op, self.dtype, *sizes, self.layout, self.allow_tf32, self.dimensions)
 
     @property
     def flops(self) -> int:
@@ -102,9 +137,8 @@ class SweepProblem:
     @property
     def memory_bytes(self) -> int:
         """Bytes of the inputs and the output."""
-        bias = self.entry.bias_elements(self.b, self.m, self.n)
-        shape = self.problem().shape
-        return bytes_read(shape) + bytes_written(shape) + bias * itemsize(self.dtype)
+        read = sum(prod(spec.size) * itemsize(spec.dtype) for spec in self.inputs())
+        return read + bytes_written(self.problem().shape)
 
     def needed_bytes(self, *, on_cpu: bool) -> int:
         """Return the bytes of memory to have free before timing: Inductor and the sweep keep copies of the tensors."""
@@ -112,21 +146,11 @@ class SweepProblem:
 
     def problem(self) -> Problem:
         """Return the problem as Inductor's report will record it."""
-        first = self._operand(self.m, self.k, self.layout[0])
-        second = self._operand(self.k, self.n, self.layout[1])
-        inputs: tuple[TensorSpec, ...] = (first, second)
-        if self.entry.has_bias and self.entry.is_batched:
-            inputs = (self._operand(self.m, self.n, "n"), *inputs)
-        elif self.entry.has_bias:
-            # If N is 1, the bias is broadcast along N too.
-            inputs = (TensorSpec(self.dtype, (self.n,), (int(self.n > 1),)), *inputs)
-        return Problem.create(self.op, inputs, {"ALLOW_TF32": True} if self.allow_tf32 else {})
+        return plain_problem(self.shape)
 
-    def _operand(self, rows: int, columns: int, letter: str) -> TensorSpec:
-        stride = (columns, 1) if letter == "n" else (1, rows)
-        if not self.entry.is_batched:
-            return TensorSpec(self.dtype, (rows, columns), stride)
-        return TensorSpec(self.dtype, (self.b, rows, columns), (rows * columns, *stride))
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Return the inputs to pass to the op, in its order."""
+        return plain_inputs(self.shape)
 
 
 def parse_problem(
@@ -151,37 +175,79 @@ def parse_problem(
             f"such as {EXAMPLE} or {EXAMPLE}/nt/fp16"
         )
     op, m, n, k, batch, suffixes = match.groups()
+    entry = OPS.get(op)
+    if entry is None or not entry.is_swept:
+        raise SettingsError(f"{text!r}: unknown op {op!r}; known ops: {', '.join(swept_ops())}")
+    if not entry.is_plain:
+        dtype, layout = _usual(dtype, entry.dtypes), _usual(layout, entry.layouts)
+    dimensions: dict[str, Scalar] = {}
     for suffix in suffixes.split("/")[1:]:
         if suffix in LAYOUTS:
             layout = suffix
         else:
-            dtype, allow_tf32 = _parse_suffix(suffix, text)
+            dtype, allow_tf32 = _take(suffix, entry, dimensions, text) or (dtype, allow_tf32)
+    sizes, tf32 = (int(m), int(n), int(k)), allow_tf32 and dtype == FLOAT32
     try:
-        tf32 = allow_tf32 and dtype == FLOAT32
-        return SweepProblem(op, int(m), int(n), int(k), int(batch or 1), dtype, layout, tf32, name)
+        return made_problem(
+            op, sizes, int(batch or 1), dtype, layout, allow_tf32=tf32, name=name, dimensions=dimensions
+        )
     except SettingsError as error:
         raise SettingsError(f"{text!r}: {error}") from error
 
 
-def parse_dtype(name: str) -> tuple[str, bool]:
-    """Return torch's name of a dtype, and whether TF32 is allowed.
+def made_problem(
+    op: str,
+    sizes: tuple[int, int, int],
+    batch: int,
+    dtype: str,
+    layout: str,
+    *,
+    allow_tf32: bool = False,
+    name: str = "",
+    dimensions: dict[str, Scalar] | None = None,
+) -> SweepProblem:
+    """Return a problem of typed sizes, with the dimensions that were not named.
+
+    Args:
+        op: Name of the op.
+        sizes: M, N and K, the grouped one as its total.
+        batch: Batch, or number of groups.
+        dtype: Torch's name of the dtype.
+        layout: Two letters, as in ``SweepProblem``.
+        allow_tf32: Let fp32 be computed in TF32.
+        name: Name of the problem.
+        dimensions: Dimensions that were named.
 
     Raises:
-        SettingsError: a sweep cannot use the dtype.
+        SettingsError: there is no such problem.
     """
-    if name == TF32:
-        return FLOAT32, True
-    known = {short: DTYPES[short] for short in DTYPE_NAMES if short != TF32}
-    if name in known.values():
-        return name, False
-    if name not in known:
-        raise SettingsError(f"unknown dtype {name!r}; known dtypes: {', '.join(DTYPE_NAMES)}")
-    return known[name], False
+    found = with_defaults(OPS[op], dimensions or {})
+    if OPS[op].is_grouped:
+        sizes, total = grouped_sizes(sizes, batch, str(found["form"]))
+        found |= total
+    return SweepProblem(op, *sizes, batch, dtype, layout, allow_tf32, name, tuple(sorted(found.items())))
 
 
-def _parse_suffix(suffix: str, text: str) -> tuple[str, bool]:
+def _usual(value: str, known: tuple[str, ...]) -> str:
+    """Return an option's value if an op takes it, else the op's usual one."""
+    return value if value in known else known[0]
+
+
+def _take(suffix: str, entry: Op, dimensions: dict[str, Scalar], text: str) -> tuple[str, bool] | None:
+    """Return the dtype and whether TF32 is allowed, or None for a dimension, which is added to ``dimensions``."""
     try:
-        return parse_dtype(suffix)
+        if suffix in dimension_words(entry) or suffix.startswith("skew"):
+            dimensions |= dimension_of(suffix, entry)
+            return None
+        if entry.is_plain:
+            return parse_dtype(suffix)
+        found = dtypes_of(suffix, entry)
+        dimensions |= {name: value for name, value in found.items() if name != "dtype"}
     except SettingsError as error:
-        known = f"layouts {', '.join(LAYOUTS)}; dtypes {', '.join(DTYPE_NAMES)}"
-        raise SettingsError(f"{text!r}: {suffix!r} is neither a layout nor a dtype; known: {known}") from error
+        if suffix.startswith("skew") and entry.is_grouped:
+            raise SettingsError(f"{text!r}: {error}") from error
+        known = f"layouts {', '.join(LAYOUTS)}; dtypes {', '.join(dtype_names(entry))}"
+        others = "; ".join(("", f"others {', '.join(dimension_words(entry))}")) if dimension_words(entry) else ""
+        raise SettingsError(f"{text!r}: {suffix!r} is neither a layout nor a dtype; known: {known}{others}") from error
+    else:
+        return found["dtype"], False

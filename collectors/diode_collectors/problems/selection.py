@@ -13,7 +13,7 @@ from diode_collectors.problems.problem import LAYOUTS, SweepProblem, parse_dtype
 from diode_collectors.problems.shapesets import read_shapeset
 from diode_store.command_line.render import counted
 from diode_store.errors import SettingsError
-from diode_store.ops import swept_ops
+from diode_store.ops import OPS, swept_ops
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -137,6 +137,9 @@ def _check(request: ProblemRequest) -> None:
         for value in given:
             if value not in known:
                 raise SettingsError(f"unknown {what} {value!r}; known {what}s: {', '.join(known)}")
+    for op in request.ops if request.num_shapes else ():
+        if not OPS[op].is_plain:
+            raise SettingsError(f"--num-shapes draws no {op}; name problems with --shape, --shapeset or --family")
     if request.num_shapes < 0:
         raise SettingsError(f"--num-shapes {request.num_shapes} is negative")
     if not (request.shapes or request.shapesets or request.families or request.num_shapes):

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.problems.problem import SweepProblem, parse_dtype, parse_problem
 from diode_store.errors import SettingsError, first_line
-from diode_store.ops import swept_ops
+from diode_store.ops import OPS, swept_ops
 from diode_store.system.files import read_bounded
 
 if TYPE_CHECKING:
@@ -83,10 +84,11 @@ def _problems(
             bad.append(f"{where}: {_reason(error)}")
             continue
         name = problem.name or f"{path.stem}/{where}"
-        for dtype, tf32 in dtypes or ((problem.dtype, problem.allow_tf32),):
-            found.append(
-                SweepProblem(problem.op, problem.m, problem.n, problem.k, problem.b, dtype, problem.layout, tf32, name)
-            )
+        problem = replace(problem, name=name)
+        if not dtypes or not problem.entry.is_plain:
+            found.append(problem)
+        else:
+            found += [replace(problem, dtype=dtype, allow_tf32=tf32) for dtype, tf32 in dtypes]
     if bad:
         more = f"; and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
         entries_are = "entry is" if len(bad) == 1 else "entries are"
@@ -168,8 +170,10 @@ def _of_csv(row: list[str]) -> SweepProblem:
 
 
 def _problem(op: str, b: int, m: int, n: int, k: int, dtype: str, *, tf32: bool, transposed: bool) -> SweepProblem:
-    if op not in swept_ops():
-        raise SettingsError(f"unknown op {op!r}; known ops: {', '.join(swept_ops())}")
+    known = [name for name in swept_ops() if OPS[name].is_plain]
+    if op not in known:
+        text = "; write such a problem in plain text" if op in swept_ops() else ""
+        raise SettingsError(f"unknown op {op!r}; known ops: {', '.join(known)}{text}")
     return SweepProblem(op, m, n, k, b, dtype, "nt" if transposed else "nn", tf32)
 
 

@@ -50,10 +50,19 @@ class SweepDevice:
         return self.name == CPU
 
     @property
+    def capability(self) -> int:
+        """Compute capability of an NVIDIA GPU, such as 90 for 9.0; 0 for any other device."""
+        arch = self.hardware.arch.removeprefix("sm_")
+        return int(arch) if arch.isdecimal() else 0
+
+    @property
     def has_tma(self) -> bool:
         """True with a tensor memory accelerator: NVIDIA's GPUs from Hopper on."""
-        arch = self.hardware.arch.removeprefix("sm_")
-        return arch.isdecimal() and int(arch) >= _FIRST_WITH_TMA
+        return self.capability >= _FIRST_WITH_TMA
+
+    def has_kernels(self, problem: SweepProblem) -> bool:
+        """Return whether Inductor has kernels of the problem's op to choose from on this device."""
+        return problem.entry.is_ranked if self.is_cpu else self.capability >= problem.entry.capability
 
     def fits(self, problem: SweepProblem) -> bool:
         """Return whether the device has enough memory for a problem, or unknown memory."""
@@ -168,6 +177,29 @@ def users_of(devices: Sequence[SweepDevice]) -> dict[str, frozenset[int] | None]
             with DeviceMonitor(device.uuid) as monitor:
                 found[device.name] = monitor.before
     return found
+
+
+def with_kernels(
+    problems: Sequence[SweepProblem], devices: Sequence[SweepDevice]
+) -> tuple[list[SweepProblem], str | None]:
+    """Return the problems whose ops have kernels to choose from on every device, and a note on the others.
+
+    Raises:
+        HardwareError: no problem is left; the message names what the ops need.
+    """
+    kept = [problem for problem in problems if all(device.has_kernels(problem) for device in devices)]
+    left_out = {problem.op: problem.entry.capability for problem in problems if problem not in set(kept)}
+    if not left_out:
+        return kept, None
+    needs = " and ".join(f"{op} needs {_capability_text(capability)}" for op, capability in left_out.items())
+    where = " and ".join(dict.fromkeys(device.hardware.name for device in devices))
+    if not kept:
+        raise HardwareError(f"nothing can be timed on {where}: {needs}")
+    return kept, f"{len(problems) - len(kept):,} of {len(problems):,} problems left out on {where}: {needs}"
+
+
+def _capability_text(capability: int) -> str:
+    return f"an NVIDIA GPU of compute capability {capability // 10}.{capability % 10}" if capability else "a GPU"
 
 
 def check_can_be_timed(problems: Sequence[SweepProblem], *, on_cpu: bool) -> None:

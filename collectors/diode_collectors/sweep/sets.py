@@ -10,7 +10,7 @@ from diode_collectors.problems.problem import FLOAT32, LAYOUTS, SweepProblem
 from diode_collectors.spool.reading import SEGMENT_SUFFIXES, decoded, measurements_in, segments_of, strictly_decoded
 from diode_collectors.spool.spool import QUARANTINE_NAME
 from diode_store.errors import ExportError, ImportFileError, SettingsError, SpoolError
-from diode_store.ops import OPS, swept_ops
+from diode_store.ops import OPS
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ def keys_of_shapes(shapes: Iterable[Shape]) -> set[bytes]:
     """Return the keys of all problems with one of ``shapes``, in any layout, with or without TF32."""
     keys = set()
     for op, dtype, b, m, n, k in shapes:
-        if op not in swept_ops() or (b != 1 and not OPS[op].is_batched):
+        if op not in OPS or not (OPS[op].is_swept and OPS[op].is_plain) or (b != 1 and not OPS[op].is_batched):
             continue
         for layout in LAYOUTS:
             for tf32 in (False, True) if dtype == FLOAT32 else (False,):

@@ -22,7 +22,7 @@ from diode_integration.inductor.candidates import Candidates, class_of
 from diode_integration.inductor.products import inputs_at
 from diode_store.candidates.names import template_uid
 from diode_store.errors import RecordError
-from diode_store.ops import OPS, swept_ops
+from diode_store.ops import OPS, ranked_ops
 from diode_store.records import is_vendor_template
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from diode_store.records import Problem
 
 EXHAUSTIVE = "EXHAUSTIVE"
-AS_IF_TEMPLATES = {op: OPS[op].template for op in swept_ops()}
+AS_IF_TEMPLATES = {op: OPS[op].template for op in ranked_ops()}
 """Template that Inductor offers every large GPU, by op."""
 _WITH_BIAS = "bias_addmm"
 """Vendor kernel of cuBLASLt that adds the bias in its epilogue; ``addmm`` may need a full-size copy of the bias."""
-_APART = frozenset(swept_ops())
+_APART = frozenset(ranked_ops())
 """Ops whose vendor kernels come in a separate first call in some versions of torch."""
 _one_at_a_time = threading.RLock()
 

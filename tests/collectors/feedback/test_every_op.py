@@ -86,8 +86,8 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...], tuple[TensorSpec, ...], tu
         (
             TensorSpec(F8, (64, 96), (96, 1)),
             TensorSpec(F8, (96, 48), (1, 96)),
-            TensorSpec(F32, (), ()),
-            TensorSpec(F32, (), ()),
+            TensorSpec(F32, (1, 1), (1, 1)),
+            TensorSpec(F32, (1, 1), (1, 1)),
         ),
         (("out_dtype", BF16),),
         "aten::_scaled_mm",

@@ -118,7 +118,7 @@ def agreement(
 def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[bytes] = frozenset()) -> None:
     from diode_collectors.problems.guide import check_guide
     from diode_collectors.problems.search_space import SearchSpace
-    from diode_collectors.sweep.devices import CORES_ELSEWHERE, check_can_be_timed, users_of
+    from diode_collectors.sweep.devices import CORES_ELSEWHERE, check_can_be_timed, users_of, with_kernels
     from diode_collectors.sweep.plan import SweepPlan, recorded_space
     from diode_collectors.sweep.report import Estimate, print_dry_run
 
@@ -129,6 +129,9 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
         check_guide(space, options.guide)
         options.check_kernels()
         devices, problems = _devices_and_problems(options, excluded)
+    problems, left_out = with_kernels(problems, devices)
+    if left_out:
+        print_note(left_out)
     check_can_be_timed(problems, on_cpu=devices[0].is_cpu)
     cores = CORES_ELSEWHERE if options.hardware is not None else len(os.sched_getaffinity(0))
     shares_kernels = options.share_kernels and not devices[0].is_cpu

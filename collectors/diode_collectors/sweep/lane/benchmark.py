@@ -41,7 +41,7 @@ MOST_FINALISTS = 10
 _ROUND_US, _MOST_SAMPLES_A_ROUND = 1_500.0, 6
 _WARM_UP_US = 20_000.0
 _STICKY_ERRORS = ("illegal memory access", "unspecified launch failure", "misaligned address", "device-side assert")
-_WORST_ERROR = 0.05
+_WORST_ERROR, _WORST_FLOAT8_ERROR = 0.05, 0.1
 _COMPARED = 2**20
 
 
@@ -63,6 +63,8 @@ class Candidate:
     """Load the kernel and return a function that runs it; raises if it cannot be loaded."""
     check: Callable[[], float | None] = lambda: None
     """Return the relative error of the last run's output; None without a reference."""
+    worst_error: float = _WORST_ERROR
+    """Relative error up to which a result counts as right."""
     rotation: Rotation | None = None
     """Run the kernel over other operands; None without any."""
     run: Callable[[], object] | None = None
@@ -139,7 +141,7 @@ class _Timing:
         if is_first:
             self._timer.warm_up(run, _WARM_UP_US)
         error = candidate.check()
-        if error is not None and not error <= _WORST_ERROR:
+        if error is not None and not error <= candidate.worst_error:
             candidate.outcome, candidate.error = Outcome.WRONG_RESULT, f"relative error {error:.2g}"
             return
         candidate.run = run
@@ -240,6 +242,14 @@ def _note_failure(candidate: Candidate, index: int, error: Exception, timer: Tim
     if any(words in str(error).lower() for words in _STICKY_ERRORS) or not works(timer):
         candidate.outcome = Outcome.RUNTIME_ERROR
         raise DeviceLostError(index, candidate.error) from error
+
+
+def worst_error_of(dtype: str) -> float:
+    """Return the relative error up to which a result of operands of a dtype counts as right.
+
+    Tensor cores add up products of float8 with few bits, some kernels in one go and others in several.
+    """
+    return _WORST_FLOAT8_ERROR if dtype.startswith("float8") else _WORST_ERROR
 
 
 class Reference:

@@ -11,7 +11,7 @@ import gc
 import math
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from diode_collectors.feedback.offered import OfferedChoices
@@ -20,6 +20,7 @@ from diode_collectors.inductor.adapter import config_of_choice
 from diode_collectors.inductor.device import device_uuid
 from diode_collectors.inductor.failures import works
 from diode_collectors.inductor.graphs import OperandSets
+from diode_collectors.inductor.kernel_metrics import metrics_of
 from diode_collectors.inductor.running import captured, rotation_of, unload
 from diode_collectors.inductor.timer import CpuTimer, GpuTimer
 from diode_collectors.sweep.device_state import DeviceMonitor
@@ -29,15 +30,19 @@ from diode_collectors.sweep.lane.benchmark import (
     Reference,
     TimedAs,
     time_all,
+    worst_error_of,
 )
+from diode_collectors.sweep.lane.calling import activations, inputs_on, product
 from diode_collectors.sweep.lane.eager import EagerCompiles
 from diode_collectors.sweep.lane.exclusive import DeviceLock
 from diode_collectors.sweep.lane.memory import check_indexing, check_memory, give_back
 from diode_collectors.sweep.lane.shared_kernels import shared_kernels
-from diode_collectors.sweep.lane.takeover import leave_products_to_the_autotuner, product, settings_for, taken_over
+from diode_collectors.sweep.lane.takeover import leave_products_to_the_autotuner, settings_for, taken_over
+from diode_collectors.sweep.lane.values import clear, give_values
 from diode_collectors.sweep.plan import recorded_space
 from diode_store.candidates.operands import has_whole_rows
 from diode_store.ops import OPS
+from diode_store.ops.inputs import with_skew
 from diode_store.records import Outcome, Source, Timing, TimingMethod
 from diode_store.values.units import US_PER_MS
 
@@ -57,6 +62,8 @@ LAUNCH_NOT_HIDDEN = "launch_not_hidden"
 """Flag of a measurement with a launch that came later than the sleep that should hide it."""
 FINALS = "finals"
 """Key of a measurement's ``extra`` for the result of the finals, as in ``Finals``."""
+METRICS = "kernel_metrics"
+"""Key of a measurement's ``extra`` for the metrics of compiled kernels, by the keys of their configs."""
 SHARED = "shared_kernels"
 """Key of a measurement's ``extra`` for Triton kernels with sizes as arguments, which other problems share."""
 _SAMPLE_EVERY = 50
@@ -109,6 +116,8 @@ class Measured:
     measurement: Measurement | None = None
     silent: str | None = None
     """Reason that there is no measurement, though nothing failed."""
+    kernel_metrics: dict[KernelConfig, dict[str, int]] = field(default_factory=dict)
+    """Registers, spills and shared memory of the Triton kernels that ran."""
     compile_s: float = 0.0
     wait_s: float = 0.0
     benchmark_s: float = 0.0
@@ -201,7 +210,7 @@ class Measuring:
         gc.collect()
         give_back(self._options.device, self._options.contexts)
         self._asked, self._excluded = problem, excluded
-        self.choices.excluded = excluded
+        self.choices.excluded, self.choices.asked = excluded, problem.problem()
         self._lists: list[int] = []
         self._timed: dict[Any, Candidate] = {}
         self._samples: list[DeviceSample] = []
@@ -217,14 +226,14 @@ class Measuring:
         import torch
         from torch._inductor.utils import fresh_cache
 
-        a, b, bias = self._inputs(problem)
+        asked, inputs = problem.problem(), inputs_on(problem, self._options.device)
         # In fp32 ATen is as fast without oneDNN. In any other dtype it is so slow without oneDNN that its times would
         # mean nothing.
         keep_onednn = problem.dtype != "float32" and torch.backends.mkldnn.enabled
         with fresh_cache(), self._sharing(), torch.no_grad(), torch.backends.mkldnn.flags(enabled=keep_onednn):
-            compiled: Any = torch.compile(product(problem.op, b, bias), options=self._compile_options())
+            compiled: Any = torch.compile(product(asked, inputs), options=self._compile_options())
             try:
-                compiled(a)
+                compiled(*activations(asked, inputs))
             except Exception as error:  # noqa: BLE001 - looked at by the caller
                 return error
         return None
@@ -239,26 +248,11 @@ class Measuring:
     def _sharing(self) -> Iterator[None]:
         """Share kernels with other problems, if there is a folder for them and the problem's kind allows it."""
         self._shared: list[SharedSource] = []
-        if self.kernels is None or not has_whole_rows(self._asked):
+        if self.kernels is None or not (self._asked.entry.is_ranked and has_whole_rows(self._asked)):
             yield
         else:
             with shared_kernels(self.kernels) as self._shared:
                 yield
-
-    def _inputs(self, problem: SweepProblem) -> tuple[Any, Any, Any]:
-        """Return A, B and the bias. Their values do not matter: Inductor times with random ones of its own."""
-        import torch
-
-        specs = problem.problem().inputs
-        dtype = getattr(torch, problem.dtype)
-
-        def tensor(size: Sequence[int], stride: Sequence[int]) -> Any:
-            return torch.empty_strided(size, stride, dtype=dtype, device=self._options.device)
-
-        a, b = (tensor(spec.size, spec.stride) for spec in specs[-2:])
-        if not problem.entry.has_bias:
-            return a, b, None
-        return a, b, tensor(specs[0].size, specs[0].stride) if problem.entry.is_batched else tensor((problem.n,), (1,))
 
     def _forget(self) -> None:
         """Release kernels and tensors, whose memory the next problems need."""
@@ -287,6 +281,14 @@ class Measuring:
                 self._result.compile_s, self._result.wait_s = compiled - self._started, began - compiled
                 self._result.benchmark_s = time.monotonic() - began
 
+    def offered(self, choices: list[Any]) -> list[Any]:
+        """Stand in for the list of an op that no choices handler sees."""
+        return self.choices.offered(choices)
+
+    def grouped(self, configs: list[Any]) -> list[Any]:
+        """Choose among the configs of a grouped product."""
+        return self.choices.grouped(configs)
+
     def benchmark(self, cache: Any, choices: Sequence[Any], tensors: Any) -> dict[Any, float]:
         """Stand in for Inductor's loop over the choices, and return milliseconds."""
         timer = self._timer = self._timer or self._new_timer()
@@ -294,6 +296,8 @@ class Measuring:
         reference = Reference()
         self._prepared = 0
         kinds = [tensors.get_benchmark_tensors(is_vendor).unpack() for is_vendor in (True, False)]
+        for inputs, _ in kinds:
+            give_values(self._asked.problem(), inputs)
         sets = OperandSets([tensor for inputs, output in kinds for tensor in (*inputs, output)])
         self._timed = {choice: self._candidate(cache, choice, tensors, reference, sets) for choice in choices}
         self._timed_as = time_all(list(self._timed.values()), timer, seed=self._options.seed)
@@ -321,8 +325,7 @@ class Measuring:
             if len(self._samples) * _SAMPLE_EVERY <= self._prepared:
                 self._samples.append(self._monitor.sample())
             self._prepared += 1
-            # Clear what the previous kernel wrote.
-            output.fill_(0.0 if is_vendor else float("nan"))
+            clear(output, is_vendor=is_vendor)
             return captured(choice, lambda: cache.benchmark_choice(choice, tensors))
 
         return Candidate(
@@ -330,7 +333,8 @@ class Measuring:
             is_vendor,
             prepare,
             lambda: reference.error_of(output, is_vendor=is_vendor),
-            rotation_of(choice, [*inputs, output], sets),
+            rotation=rotation_of(choice, [*inputs, output], sets),
+            worst_error=worst_error_of(self._asked.dtype),
         )
 
     def on_feedback(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:
@@ -339,6 +343,7 @@ class Measuring:
             self._result.silent = f"Inductor made another op of it: {name}"
             raise _EnoughError
         offer = self._offered.of(timings)
+        self._result.kernel_metrics = self._metrics()
         measurement = measurement_from_feedback(
             timings,
             name,
@@ -356,6 +361,9 @@ class Measuring:
             device_state=self._monitor.summary(self._samples),
             flags=self._flags(),
         )
+        # Only the sweep knows the routing that it put in place of Inductor's.
+        skew = self._asked.shape.dimension("skew", 0)
+        measurement = replace(measurement, problem=with_skew(measurement.problem, skew))
         if measurement.problem.key == self._asked.problem().key:
             self._result.measurement = self._with_excluded(measurement)
         else:
@@ -363,8 +371,15 @@ class Measuring:
         raise _EnoughError
 
     def _extra(self) -> dict[str, Any]:
-        finals = self._timed_as.finals
-        return ({FINALS: asdict(finals)} if finals else {}) | ({SHARED: True} if self._shared else {})
+        finals, metrics = self._timed_as.finals, self._result.kernel_metrics
+        found: dict[str, Any] = {FINALS: asdict(finals)} if finals else {}
+        found |= {METRICS: {config.key.hex(): told for config, told in metrics.items()}} if metrics else {}
+        return found | ({SHARED: True} if self._shared else {})
+
+    def _metrics(self) -> dict[KernelConfig, dict[str, int]]:
+        ran = (Outcome.OK, Outcome.WRONG_RESULT)
+        timed = [choice for choice, each in self._timed.items() if not each.is_vendor and each.outcome in ran]
+        return {config_of_choice(choice): told for choice in timed if (told := metrics_of(choice))}
 
     def _flags(self) -> tuple[str, ...]:
         flags = self._monitor.flags(self._samples)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._inductor.choices import InductorChoices
 
-from diode_collectors.inductor.adapter import config_of_ktc, problem_of_inputs
+from diode_collectors.inductor.adapter import config_of_choice, config_of_ktc, problem_of_inputs
+from diode_collectors.inductor.indexing import reads_beyond_scales
 from diode_collectors.problems.kinds import kernel_kind
 from diode_collectors.problems.search_space import GUIDED, drawn_place
 from diode_store.candidates.default_space import GemmConfig
@@ -67,6 +68,8 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
         self._seed = seed
         self.excluded: Collection[KernelConfig] = ()
         """Configs not to try again because they broke the device."""
+        self.asked: Problem | None = None
+        """Problem that the sweep measures."""
 
     def _finalize_template_configs(
         self,
@@ -78,13 +81,17 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
     ) -> list[Any]:
         """Return the choices of every template that takes part."""
         found: list[Any] = []
-        problem = _problem_or_none(kernel_inputs, op_name)
+        is_left_out = self._space.is_vendor
+        problem = _problem_or_none(kernel_inputs, op_name, kwarg_overrides)
         kernel = _kernel_for(problem)
         for template in templates:
             choices = template_choices.get(template.uid)
             if choices is None or template.uid.startswith(_SUBGRAPHS):
                 continue
             if self._space.is_vendor and not is_vendor_template(template.uid):
+                continue
+            if problem is not None and reads_beyond_scales(template, problem.shape):
+                is_left_out = True
                 continue
             listed = list(choices)
             if self._space.sample is not None and not is_vendor_template(template.uid):
@@ -99,8 +106,23 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
             found += listed
         if self.excluded:
             found = [ktc for ktc in found if config_of_ktc(ktc) not in self.excluded]
-        is_alone = self._space.is_vendor and len(found) == 1  # Inductor benchmarks no single choice
-        return found * 2 if is_alone else found
+        # Inductor benchmarks no single choice.
+        return found * 2 if is_left_out and len(found) == 1 else found
+
+    def offered(self, choices: list[Any]) -> list[Any]:
+        """Return the choices to benchmark, of those that the lowering of an op without a choices handler made."""
+        kept = [c for c in choices if not self.excluded or config_of_choice(c) not in self.excluded]
+        return kept * 2 if self._space.is_vendor and len(kept) == 1 else kept
+
+    def grouped(self, configs: list[Any]) -> list[Any]:
+        """Return the configs of a grouped product to time: all of them, or a sample.
+
+        Inductor has one list for these ops, which DEFAULT and EXHAUSTIVE share.
+        """
+        if self._space.sample is None or self.asked is None:
+            return configs
+        own = self._own_key(self.asked, self.asked.op, self.asked.op)
+        return _chooser(own, None)(configs, min(self._space.sample, len(configs)))
 
     def _default(self, kernel_inputs: Any, template: Any, op_name: str, overrides: dict[str, Any]) -> list[Any]:
         """Return Inductor's DEFAULT choices of a template."""
@@ -145,10 +167,10 @@ def _chooser(own: bytes, shared: bytes | None) -> Chooser:
     return draw_from_few
 
 
-def _problem_or_none(kernel_inputs: Any, op_name: str) -> Problem | None:
+def _problem_or_none(kernel_inputs: Any, op_name: str, overrides: Any = None) -> Problem | None:
     """Return the problem of a call; None for an op that we do not record."""
     try:
-        return problem_of_inputs(kernel_inputs, op_name)
+        return problem_of_inputs(kernel_inputs, op_name, overrides=overrides)
     except RecordError:
         return None
 

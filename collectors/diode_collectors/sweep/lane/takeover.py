@@ -36,6 +36,12 @@ class Autotuner(Protocol):
     def on_feedback(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:
         """Handle the event."""
 
+    def offered(self, choices: list[Any]) -> list[Any]:
+        """Return the choices to benchmark, of those that the op's lowering made."""
+
+    def grouped(self, configs: list[Any]) -> list[Any]:
+        """Return the configs to time of a grouped product, of Inductor's list for it."""
+
 
 def settings_for(space: SearchSpace, *, on_cpu: bool, include_tma: bool) -> dict[str, Any]:
     """Return Inductor's settings for a sweep. Settings unknown to a version are left out later.
@@ -103,9 +109,13 @@ def taken_over(autotuner: Autotuner, settings: Mapping[str, Any]) -> Iterator[No
             classmethod(prepare_alone),
             classmethod(benchmark_ours),
         )
+        preprocessing = cache.preprocessing_fns
+        cache.preprocessing_fns = [*preprocessing, autotuner.offered]
+        stack.enter_context(_grouped_list_taken_over(autotuner))
         try:
             yield
         finally:
+            cache.preprocessing_fns = preprocessing
             cache.feedback_saver_fns, select_algorithm.PRINT_AUTOTUNE = savers, printed
             kind.benchmark_in_current_process, kind.benchmark_choices = prepare, benchmark
 
@@ -124,19 +134,21 @@ def leave_products_to_the_autotuner() -> None:
             getattr(mkldnn_fusion, name, lambda: None)()
 
 
-def product(op: str, b: Any, bias: Any) -> Any:
-    """Return a module that multiplies by ``b``: Inductor's C++ templates need their weight beforehand."""
-    import torch
+@contextmanager
+def _grouped_list_taken_over(autotuner: Autotuner) -> Iterator[None]:
+    """Have ``autotuner`` choose among the configs of grouped products, which no choices handler sees.
 
-    class Product(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.b = torch.nn.Parameter(b, requires_grad=False)
-            self.bias = None if bias is None else torch.nn.Parameter(bias, requires_grad=False)
+    ``early_config_prune`` is the last function that has the whole list. It drops what the sizes and the device exclude.
+    """
+    from torch._inductor.kernel import mm_grouped
 
-        def forward(self, a: torch.Tensor) -> torch.Tensor:
-            operands = (a, self.b) if self.bias is None else (self.bias, a, self.b)
-            product: torch.Tensor = getattr(torch, op)(*operands)
-            return product
+    prune = mm_grouped.early_config_prune
 
-    return Product()
+    def prune_and_choose(*arguments: Any, **named: Any) -> list[Any]:
+        return autotuner.grouped(prune(*arguments, **named))
+
+    mm_grouped.early_config_prune = prune_and_choose
+    try:
+        yield
+    finally:
+        mm_grouped.early_config_prune = prune
