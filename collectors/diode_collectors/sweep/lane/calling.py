@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from diode_store.ops import OPS, Role
 from diode_store.ops.inputs import ends_of_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from diode_collectors.problems.problem import SweepProblem
     from diode_store.records import Problem
@@ -43,6 +42,11 @@ def product(problem: Problem, inputs: Sequence[Any]) -> Any:
     """Return a module that multiplies by all inputs but each A: Inductor's C++ templates need a weight beforehand."""
     import torch
 
+    compute, roles = caller(problem), problem.roles()
+    # The module gets each A first, then the others.
+    order = sorted(range(len(roles)), key=lambda place: roles[place] != Role.A)
+    places = [order.index(place) for place in range(len(roles))]
+
     class Product(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -53,24 +57,27 @@ def product(problem: Problem, inputs: Sequence[Any]) -> Any:
             )
 
         def forward(self, *given: torch.Tensor) -> torch.Tensor:
-            first, others = iter(given), iter(self.others)
-            found: torch.Tensor = call(problem, [next(first if role == Role.A else others) for role in problem.roles()])
+            all_inputs = (*given, *self.others)
+            found: torch.Tensor = compute(*[all_inputs[place] for place in places])
             return found
 
     return Product()
 
 
-def call(problem: Problem, tensors: Sequence[Any]) -> Any:
-    """Return what torch computes for a problem from its inputs in order."""
+def caller(problem: Problem) -> Callable[..., Any]:
+    """Return a function from a problem's inputs in order to torch's result; Dynamo has nothing but the call to trace."""
     import torch
 
-    entry, scalars = OPS[problem.op], dict(problem.scalars)
+    entry, scalars, roles = OPS[problem.op], dict(problem.scalars), problem.roles()
     function = getattr(torch, entry.function or entry.name)
     if entry.products > 1:
-        return reduce(torch.add, (function(a, b) for a, b in zip(tensors[::2], tensors[1::2], strict=True)))
-    given = list(zip(problem.roles(), tensors, strict=True))
-    keywords = {} if entry.has_bias else {_KEYWORDS[Role(role)]: each for role, each in given if role in _KEYWORDS}
+        return lambda a, b, c, d: torch.add(function(a, b), function(c, d))
+    fixed: dict[str, Any] = {}
     if entry.is_scaled:
-        keywords["use_fast_accum"] = bool(scalars.get("use_fast_accum"))
-        keywords["out_dtype"] = getattr(torch, str(scalars["out_dtype"]))
-    return function(*(each for role, each in given if entry.has_bias or role not in _KEYWORDS), **keywords)
+        fixed["use_fast_accum"] = bool(scalars.get("use_fast_accum"))
+        fixed["out_dtype"] = getattr(torch, str(scalars["out_dtype"]))
+    named = next((place for place, role in enumerate(roles) if role in _KEYWORDS), None)
+    if entry.has_bias or named is None:
+        return lambda *tensors: function(*tensors, **fixed)
+    name = _KEYWORDS[Role(roles[named])]
+    return lambda *tensors: function(*tensors[:named], *tensors[named + 1 :], **{name: tensors[named]}, **fixed)
