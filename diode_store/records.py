@@ -323,7 +323,7 @@ def check_metrics(metrics: Sequence[Metric], timings: int) -> None:
 
 def _are_finite(values: Sequence[float]) -> bool:
     """Return whether all values are numbers between two bounds. A sum with a NaN is NaN, and fails the comparison."""
-    is_bounded = set(map(type, values)) <= {float, int} and -_MOST_VALUE <= min(values) and max(values) <= _MOST_VALUE
+    is_bounded = set(map(type, values)) <= {float, int} and min(values) >= -_MOST_VALUE and max(values) <= _MOST_VALUE
     return is_bounded and abs(sum(values)) < math.inf
 
 

@@ -117,6 +117,7 @@ STATES = st.builds(
     foreign_processes=st.none() | SMALL,
 )
 
+
 @st.composite
 def measurements(draw: st.DrawFn) -> Measurement:
     """Return measurements, some with metrics."""

@@ -109,7 +109,9 @@ _SCALAR_CHECKS: dict[str, checks.Check] = {
 _STRUCTURED_FIELDS = ("v", "uid", "hardware", "environment", "problem", "source", "measured_at", "timing_method")
 _REPEATED_FIELDS = frozenset({"hardware", "environment", "problem", "timing_method", "device_state"})
 _NO_MEASUREMENT = "it is the record of a decision, not a measurement"
-_KNOWN_FIELDS = frozenset((*_SCALAR_CHECKS, *_STRUCTURED_FIELDS, *TABLE_FIELDS, "device_state", "flags", "metrics", "extra"))
+_KNOWN_FIELDS = frozenset(
+    (*_SCALAR_CHECKS, *_STRUCTURED_FIELDS, *TABLE_FIELDS, "device_state", "flags", "metrics", "extra")
+)
 
 
 def encode(record: Record) -> bytes:

@@ -34,9 +34,7 @@ def upgrade() -> None:
     with op.batch_alter_table("problems") as problems:
         for name, kind in _DERIVED.items():
             problems.alter_column(name, existing_type=kind, nullable=True)
-        dimensions = sa.Column(
-            "dimensions", sa.JSON(none_as_null=True), comment="{name: value, ...} sorted by name"
-        )
+        dimensions = sa.Column("dimensions", sa.JSON(none_as_null=True), comment="{name: value, ...} sorted by name")
         problems.add_column(dimensions)
     op.create_table(
         "metrics",

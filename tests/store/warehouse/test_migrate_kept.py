@@ -138,7 +138,9 @@ def test_it_goes_up_and_down_again(kept: sa.Engine) -> None:
     rows, tables = contents(kept), structure(kept)
     assert migrate.upgrade(kept) == migrate.Upgrade(KEPT, NEXT)
     new = contents(kept)
-    added = {column for table in ("measurements", "problems") for column in new[table][0].keys() - rows[table][0].keys()}
+    added = {
+        column for table in ("measurements", "problems") for column in new[table][0].keys() - rows[table][0].keys()
+    }
     assert added == {"note", "dimensions"}
     assert {row["dimensions"] for row in new["problems"]} == {"None"}
     assert contents(kept, without=list(added)) == rows
