@@ -30,7 +30,7 @@ _SAMPLES, _SAMPLE = 8, 64
 
 
 def read_facts(source: Facts, ids: NDArray[np.int64]) -> Iterator[Tables]:
-    """Yield measurements with all their timings and metrics, in the order of ``ids``, without measurements that are gone.
+    """Yield measurements with their timings and metrics, in the order of ``ids``, without measurements that are gone.
 
     Args:
         source: the warehouse.
@@ -44,14 +44,13 @@ def read_facts(source: Facts, ids: NDArray[np.int64]) -> Iterator[Tables]:
         with source.snapshot():
             timings = _read(source, "timings", some, limit)
             is_cut = timings.num_rows + len(source.left_out) - before == limit
-            others = (
-                {} if is_cut else {table: _read(source, table, some, None) for table in FACTS if table != "timings"}
-            )
+            others = () if is_cut else [table for table in FACTS if table != "timings"]
+            found = {table: _read(source, table, some, None) for table in others}
         if is_cut:
             # Far more timings than others have: so many at once would take too much memory.
             waiting += np.array_split(some, 2)[::-1]
         else:
-            yield {**others, "timings": timings}
+            yield {**found, "timings": timings}
 
 
 def _read(source: Facts, table: str, ids: NDArray[np.int64], limit: int | None) -> pa.Table:

@@ -23,6 +23,7 @@ from diode_store.cache.layout import BYTES, FACTS, INT, MARKS, SNAPSHOTS, TEXT
 from diode_store.cache.source import BLOCK
 from diode_store.cache.tables import SETTINGS, create
 from diode_store.delta.address import Address
+from diode_store.delta.metric_column import METRIC_VALUES, NEW_METRICS
 from diode_store.delta.table import errors_of_delta, open_table
 from diode_store.errors import CacheError, PublishedTableError, UnwritableCacheError, first_line
 from diode_store.system.files import PRIVATE_FILE, barrier_to, wait_for_lock
@@ -72,6 +73,7 @@ _TABLES = {
     "pending": {"id": INT, "warehouse": TEXT},
 }
 """Tables of the catalog."""
+_WAITING_COLUMNS = {**FACTS["timings"], "metrics": TEXT}
 _MARKS_NOW = """
     UPDATE measurements SET flags = now.flags, superseded_by = unhex(now.superseded_by)
     FROM (SELECT uid, max(flags) AS flags, max(superseded_by) AS superseded_by FROM located GROUP BY uid) AS now
@@ -231,15 +233,17 @@ class PublishedRows:
         self._connection.execute("COMMIT")
 
     def _show_waiting(self) -> None:
-        """Make the view ``timings``, and delete files that a killed sync has left."""
+        """Make the views ``timings`` and ``metric_values``, and delete files that a killed sync has left."""
         waiting = [name for (name,) in self.rows("SELECT waiting FROM files WHERE waiting IS NOT NULL")]
         for path in self._folder.glob(_WAITING.format("*")):
             if path.name not in waiting:
                 path.unlink(missing_ok=True)
-        self._connection.execute(create(FACTS["timings"], "no_timings", "OR REPLACE TEMP TABLE"))
+        self._connection.execute(create(_WAITING_COLUMNS, "no_timings", "OR REPLACE TEMP TABLE"))
         names = ", ".join(quoted(str(self._folder / name)) for name in waiting)
         source = f"read_parquet([{names}])" if waiting else "no_timings"
         self._connection.execute(f"CREATE OR REPLACE TEMP VIEW timings AS FROM {source}")
+        values = METRIC_VALUES.format(source="timings")
+        self._connection.execute(f"CREATE OR REPLACE TEMP VIEW metric_values AS {values}")
 
     def forget(self) -> None:
         """Drop the timings that wait: the cache has them now."""
@@ -322,6 +326,7 @@ class PublishedRows:
                 FROM (SELECT DISTINCT ON ({key}) {key}, {columns} FROM {"rows" if table == "configs" else "first"})
                 WHERE unhex({key}) NOT IN (SELECT key FROM {table})
             """)
+        run(NEW_METRICS)
         self._take_measurements()
         self._keep_timings(path)
 
@@ -359,7 +364,7 @@ class PublishedRows:
         )
         waiting = self._folder / _WAITING.format(secrets.token_hex(6))
         select = f"""
-            SELECT kept.id AS measurement_id, c.id AS config_id, {columns}
+            SELECT kept.id AS measurement_id, c.id AS config_id, {columns}, t.metrics
             FROM rows AS t
             JOIN kept USING (measurement_uid, warehouse)
             JOIN (SELECT id, lower(hex(key)) AS config_key FROM configs) AS c USING (config_key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-VERSION = 1
+VERSION = 2
 """Version of the columns and of their meaning."""
 PARTITIONS = ("hardware", "month")
 """Columns by which the files are divided."""
@@ -48,6 +48,7 @@ COLUMNS: dict[str, str] = {
     "n": _WHOLE,
     "k": _WHOLE,
     "layout": _TEXT,
+    "dimensions": _TEXT,
     "inputs": _TEXT,
     "scalars": _TEXT,
     "problem_extra": _TEXT,
@@ -71,6 +72,7 @@ COLUMNS: dict[str, str] = {
     "p10_us": _REAL,
     "p90_us": _REAL,
     "timing_extra": _TEXT,
+    "metrics": _TEXT,
     "source": _TEXT,
     "measured_at": _TIME,
     "wrong_measured_at": _TIME,

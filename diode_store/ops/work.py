@@ -26,6 +26,11 @@ def itemsize(dtype: str) -> int:
     return ITEMSIZES.get(dtype, OTHER_ITEMSIZE)
 
 
+def is_int8(dtype: str) -> bool:
+    """Return whether ``dtype`` is an integer of one byte, which has a peak of its own."""
+    return dtype in {"int8", "uint8"}
+
+
 def flops(shape: ProblemShape) -> int:
     """Return the multiplications and additions."""
     b, m, n, k = _mean_sizes(shape)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diode_store.ops.work import bytes_read, bytes_written, flops, itemsize
+from diode_store.ops.work import bytes_read, bytes_written, flops, is_int8, itemsize
 from diode_store.values.units import US_PER_S
 
 if TYPE_CHECKING:
@@ -51,6 +51,6 @@ def roofline(shape: ProblemShape, device: Descriptor, *, only_output: bool = Fal
         itemsize=size,
         flops=work,
         bytes_moved=bytes_moved,
-        compute_s=work / device.peak_flops(size, tf32=shape.tf32),
+        compute_s=work / device.peak_flops(size, tf32=shape.tf32, is_integer=is_int8(shape.dtype)),
         memory_s=bytes_moved / device.memory_bandwidth,
     )

@@ -30,6 +30,8 @@ VIEWS = (
     "disagreements",
     "regressions",
     "regret",
+    "metrics",
+    "problem_inputs",
 )
 """The public views: their columns are documented and stable."""
 

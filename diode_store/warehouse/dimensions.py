@@ -47,7 +47,7 @@ def environment_values(environment: Environment) -> dict[str, Any]:
 
 
 def problem_values(problem: Problem) -> dict[str, Any]:
-    """Return the row of ``problem``, with its derived columns; NULL in these for an op that this version does not know."""
+    """Return the row of ``problem``; its derived columns are NULL if this version does not know the op."""
     shape = problem.shape if problem.is_known else None
     return {
         "key": problem.key,

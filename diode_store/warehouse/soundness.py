@@ -21,7 +21,7 @@ _AT_ONCE = 1_000
 
 
 def broken_facts(engine: sa.Engine) -> list[str]:
-    """Return the faults of ``timings``, ``metric_values``, ``measurements`` and ``decisions``, a line each; reads all rows.
+    """Return the faults of the tables of facts, a line each; reads all rows.
 
     Raises:
         DatabaseError: the database cannot be read.

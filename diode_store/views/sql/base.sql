@@ -44,7 +44,8 @@ CREATE VIEW metric_values AS
 SELECT * EXCLUDE (case_no) FROM stored_metric_values;
 
 -- The roofline of every problem on every device, and its shortest believable time. The latter does not count a matrix
--- that repeats itself by a stride of 0: caches may hold all of it. The table known_cases has these columns by case.
+-- that repeats itself by a stride of 0: caches may hold all of it. The figures are those of diode_store/ops/work.py. For
+-- an unknown op all but the shortest time are NULL. The table known_cases has these columns by case.
 CREATE VIEW bounds AS
 SELECT
     hardware_id,
@@ -58,28 +59,48 @@ SELECT
     least_us_of(greatest(compute_us, certain_bytes / peak_gb_per_s / 1e3) + launch_us()) AS least_us
 FROM (
     SELECT
-        *,
-        itemsize * (written + read) AS bytes_moved,
-        itemsize * (written + CASE WHEN repeats_inputs(op, inputs) THEN 0 ELSE read END) AS certain_bytes,
+        * EXCLUDE (peak_tflops),
+        CASE WHEN flops IS NOT NULL THEN peak_tflops END AS peak_tflops,
+        written + read AS bytes_moved,
+        written + CASE WHEN repeats_inputs(op, inputs) THEN 0 ELSE read END AS certain_bytes,
         flops / peak_tflops / 1e6 AS compute_us
     FROM (
         SELECT
-            h.id AS hardware_id,
-            p.id AS problem_id,
-            p.op,
-            p.inputs,
-            h.peak_gb_per_s,
-            itemsize_of(p.dtype) AS itemsize,
-            -- Floating point first: a product of imported sizes may exceed any integer.
-            2e0 * p.b * p.m * p.n * p.k AS flops,
-            p.b::DOUBLE * p.m * p.n AS written,
-            p.b::DOUBLE * p.k * (p.m::DOUBLE + p.n) AS read,
-            CASE
-                WHEN itemsize <= 2 THEN h.peak_half_tflops
-                WHEN asks_for_tf32(p.dtype, p.scalars) THEN h.peak_tf32_tflops
-                ELSE h.peak_fp32_tflops
-            END AS peak_tflops
-        FROM hardware AS h, problems AS p
+            *,
+            2 * products * b * rows * columns * depth AS flops,
+            itemsize_of(out_dtype) * b * rows * columns AS written,
+            -- The grouped dimension divides one operand. Of the other, each group that is not empty reads its part.
+            itemsize_of(dtype) * products * (
+                CASE WHEN form = '3d2d' THEN used ELSE b END * rows * depth
+                + CASE WHEN form = '2d3d' THEN used ELSE b END * depth * columns
+            ) AS read
+        FROM (
+            SELECT
+                h.id AS hardware_id,
+                p.id AS problem_id,
+                p.op,
+                p.inputs,
+                p.dtype,
+                h.peak_gb_per_s,
+                products_of(p.op) AS products,
+                p.dimensions ->> '$.form' AS form,
+                (p.dimensions ->> '$.total')::DOUBLE AS total,
+                coalesce(p.dimensions ->> '$.out_dtype', out_dtype_of(p.op), p.dtype) AS out_dtype,
+                -- Floating point: a product of imported sizes may exceed any integer.
+                p.b::DOUBLE AS b,
+                least(p.b, total) AS used,
+                CASE WHEN form = '2d3d' AND total > 0 THEN total / p.b ELSE p.m END AS rows,
+                CASE WHEN form = '3d2d' AND total > 0 THEN total / p.b ELSE p.n END AS columns,
+                CASE WHEN form = '2d2d' AND total > 0 THEN total / p.b ELSE p.k END AS depth,
+                CASE
+                    WHEN is_int8(p.dtype) THEN h.peak_int8_tflops
+                    WHEN itemsize_of(p.dtype) = 1 THEN h.peak_fp8_tflops
+                    WHEN itemsize_of(p.dtype) = 2 THEN h.peak_half_tflops
+                    WHEN asks_for_tf32(p.dtype, p.scalars) THEN h.peak_tf32_tflops
+                    ELSE h.peak_fp32_tflops
+                END AS peak_tflops
+            FROM hardware AS h, problems AS p
+        )
     )
 );
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from conftest import MakeMeasurement, RunCommand
 
-_DIGESTS = {1: "44b2d09a7cb8f73a"}
+_DIGESTS = {1: "44b2d09a7cb8f73a", 2: "bdeed6edc4e2f407"}
 """Digest of the columns of each version: whoever changes them raises the version."""
 
 

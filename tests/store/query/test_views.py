@@ -133,6 +133,7 @@ def test_training_examples_describe_device_and_kernel(views: Warehouse, make_mea
         "n": 256,
         "k": 128,
         "layout": "nn",
+        "dimensions": None,
         "tf32": False,
         "config_id": "whole",
         "template": "triton::mm",

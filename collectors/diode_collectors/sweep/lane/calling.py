@@ -65,7 +65,7 @@ def product(problem: Problem, inputs: Sequence[Any]) -> Any:
 
 
 def caller(problem: Problem) -> Callable[..., Any]:
-    """Return a function from a problem's inputs in order to torch's result; Dynamo has nothing but the call to trace."""
+    """Return a function from a problem's inputs in order to torch's result; Dynamo traces only the call."""
     import torch
 
     entry, scalars, roles = OPS[problem.op], dict(problem.scalars), problem.roles()

@@ -15,6 +15,7 @@ SELECT
     t.n,
     t.k,
     t.layout,
+    t.dimensions,
     t.tf32,
     t.config_id,
     t.template,
