@@ -11,7 +11,7 @@ import gc
 import math
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from diode_collectors.feedback.offered import OfferedChoices
@@ -20,7 +20,7 @@ from diode_collectors.inductor.adapter import config_of_choice
 from diode_collectors.inductor.device import device_uuid
 from diode_collectors.inductor.failures import works
 from diode_collectors.inductor.graphs import OperandSets
-from diode_collectors.inductor.kernel_metrics import metrics_of
+from diode_collectors.inductor.kernel_metrics import as_metrics, metrics_of
 from diode_collectors.inductor.running import captured, rotation_of, unload
 from diode_collectors.inductor.timer import CpuTimer, GpuTimer
 from diode_collectors.sweep.device_state import DeviceMonitor
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from diode_collectors.inductor.kernel_metrics import Told
     from diode_collectors.inductor.timer import Timer
     from diode_collectors.problems.guide import Guide
     from diode_collectors.problems.problem import SweepProblem
@@ -62,8 +63,6 @@ LAUNCH_NOT_HIDDEN = "launch_not_hidden"
 """Flag of a measurement with a launch that came later than the sleep that should hide it."""
 FINALS = "finals"
 """Key of a measurement's ``extra`` for the result of the finals, as in ``Finals``."""
-METRICS = "kernel_metrics"
-"""Key of a measurement's ``extra`` for the metrics of compiled kernels, by the keys of their configs."""
 SHARED = "shared_kernels"
 """Key of a measurement's ``extra`` for Triton kernels with sizes as arguments, which other problems share."""
 _SAMPLE_EVERY = 50
@@ -116,8 +115,6 @@ class Measured:
     measurement: Measurement | None = None
     silent: str | None = None
     """Reason that there is no measurement, though nothing failed."""
-    kernel_metrics: dict[KernelConfig, dict[str, int]] = field(default_factory=dict)
-    """Registers, spills and shared memory of the Triton kernels that ran."""
     compile_s: float = 0.0
     wait_s: float = 0.0
     benchmark_s: float = 0.0
@@ -343,7 +340,6 @@ class Measuring:
             self._result.silent = f"Inductor made another op of it: {name}"
             raise _EnoughError
         offer = self._offered.of(timings)
-        self._result.kernel_metrics = self._metrics()
         measurement = measurement_from_feedback(
             timings,
             name,
@@ -363,7 +359,11 @@ class Measuring:
         )
         # Only the sweep knows the routing that it put in place of Inductor's.
         skew = self._asked.shape.dimension("skew", 0)
-        measurement = replace(measurement, problem=with_skew(measurement.problem, skew))
+        measurement = replace(
+            measurement,
+            problem=with_skew(measurement.problem, skew),
+            metrics=as_metrics((timing.config for timing in measurement.timings), self._told()),
+        )
         if measurement.problem.key == self._asked.problem().key:
             self._result.measurement = self._with_excluded(measurement)
         else:
@@ -371,12 +371,10 @@ class Measuring:
         raise _EnoughError
 
     def _extra(self) -> dict[str, Any]:
-        finals, metrics = self._timed_as.finals, self._result.kernel_metrics
-        found: dict[str, Any] = {FINALS: asdict(finals)} if finals else {}
-        found |= {METRICS: {config.key.hex(): told for config, told in metrics.items()}} if metrics else {}
-        return found | ({SHARED: True} if self._shared else {})
+        finals = self._timed_as.finals
+        return ({FINALS: asdict(finals)} if finals else {}) | ({SHARED: True} if self._shared else {})
 
-    def _metrics(self) -> dict[KernelConfig, dict[str, int]]:
+    def _told(self) -> dict[KernelConfig, Told]:
         ran = (Outcome.OK, Outcome.WRONG_RESULT)
         timed = [choice for choice, each in self._timed.items() if not each.is_vendor and each.outcome in ran]
         return {config_of_choice(choice): told for choice in timed if (told := metrics_of(choice))}
