@@ -66,7 +66,7 @@ class ProblemShape:
     """True if float32 may be multiplied as TF32, which uses other, several times faster kernels."""
 
     dimensions: Dimensions = ()
-    """What else tells problems of an op apart, sorted by name; empty for ops that are told apart by the fields above.
+    """Other properties that tell problems of an op apart, sorted by name; empty if the fields above are enough.
 
     - ``scaling`` of scaled ops: a recipe as in ``diode_store.ops.scaling``.
     - ``b_dtype`` of scaled ops, if it is not the dtype of A.

@@ -33,7 +33,7 @@ class Role(StrEnum):
     SCALE_A = "scale_a"
     SCALE_B = "scale_b"
     OFFSETS = "offsets"
-    """Where each group ends along the grouped dimension."""
+    """Ends of the groups along the grouped dimension."""
 
 
 @dataclass(frozen=True)

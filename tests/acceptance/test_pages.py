@@ -66,7 +66,7 @@ def test_every_room_is_named(package: str) -> None:
         ("diode_store/values/keys.py", r"^def content_key\("),
         ("integration/diode_integration/decide/abstention.py", r"^def who_ranks\("),
         ("integration/diode_integration/decide/abstention.py", r"^def why_vendor\("),
-        ("diode_store/ops.py", r"^OPS\b"),
+        ("diode_store/ops/table.py", r"^OPS\b"),
         ("collectors/diode_collectors/spool/writer.py", r"def seal\("),
     ],
 )

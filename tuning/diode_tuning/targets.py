@@ -11,6 +11,7 @@ from diode_collectors.problems.families import families
 from diode_collectors.problems.problem import parse_dtype
 from diode_collectors.problems.selection import ProblemRequest, select_problems
 from diode_store.candidates.operands import ACCESS_BYTES
+from diode_store.errors import SettingsError
 from diode_store.ops import ranked_ops
 from diode_store.ops.work import itemsize
 from diode_tuning.choosing import nearest
@@ -60,11 +61,14 @@ def named_problems(request: ProblemRequest, device: SweepDevice) -> list[SweepPr
     """Return the different problems of a request that fit a device; none if the request names none.
 
     Raises:
-        SettingsError: the request cannot be understood.
+        SettingsError: the request cannot be understood, or it has an op that no model ranks.
     """
     if not is_any_named(request):
         return []
     found = select_problems(replace(request, default_dtype="fp32" if device.is_cpu else "bf16"))
+    others = dict.fromkeys(problem.op for problem in found if not problem.entry.is_ranked)
+    if others:
+        raise SettingsError(f"no model ranks {', '.join(others)}; name problems of {', '.join(ranked_ops())} only")
     return [problem for problem in found if device.fits(problem)]
 
 

@@ -22,15 +22,17 @@ def overflows(problem: Problem) -> bool:
 
     Up to torch 2.11, templates of products without a batch multiply an index along K by its stride in 32 bits. From
     2.12 on, the templates for NVIDIA use 64 bits if a matrix needs them. Batched templates walk along K by pointers.
-    Such a kernel ends in an illegal memory access, which no process survives.
+    Templates of grouped products load blocks by descriptors. A kernel that overflows ends in an illegal memory access,
+    which no process survives.
 
     Args:
         problem: any op with matrices; strides count, not sizes.
     """
-    first, second, _ = OPS[problem.op].operands
+    entry = OPS[problem.op]
+    first, second, _ = entry.operands
     a, b = problem.inputs[first], problem.inputs[second]
-    is_batched = len(a.size) > 2  # noqa: PLR2004 - a matrix
-    return not is_batched and a.size[-1] * max(a.stride[-1], b.stride[-2]) >= MOST_INDEXED and k_has_32_bits()
+    walks = len(a.size) > 2 or entry.is_grouped  # noqa: PLR2004 - a matrix
+    return not walks and a.size[-1] * max(a.stride[-1], b.stride[-2]) >= MOST_INDEXED and k_has_32_bits()
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What Triton tells of a compiled kernel: registers, spilled registers and shared memory."""
+"""Registers, spilled registers and shared memory of a compiled kernel, as Triton tells them."""
 
 from __future__ import annotations
 

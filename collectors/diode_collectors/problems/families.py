@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.problems.family_layers import Layer, check_sizes, read_block
-from diode_collectors.problems.problem import SweepProblem
+from diode_collectors.problems.problem import SweepProblem, parse_problem
 from diode_store.errors import SettingsError
+from diode_store.ops import OPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _FOLDER = Path(__file__).with_name("family_data")
-_FILES = ("first.toml", "language.toml", "other.toml")
+_FILES = ("first.toml", "language.toml", "other.toml", "scaled.toml", "experts.toml", "sums.toml")
 """The standard problems of ``diode tune`` are drawn from the families in this order."""
 TOKENS = (2, 4, 7, 8, 16, 32, 33, 64, 100, 128, 256, 333, 512, 1000, 1024, 2048, 3000, 4096, 8192, 16384)
 """Numbers of tokens that go through a layer at once: decoding, prefilling and training; not only powers of two."""
@@ -82,19 +83,28 @@ def family_problems(name: str, dtypes: Sequence[tuple[str, bool]] = (("bfloat16"
 
     Args:
         name: Name of the family.
-        dtypes: Dtypes as ``parse_dtype`` returns them.
+        dtypes: Dtypes as ``parse_dtype`` returns them, for ops that take any of them.
 
     Raises:
         SettingsError: there is no such family.
     """
     family = find_family(name)
     found = [
-        SweepProblem(layer.op, m, layer.n, layer.k, layer.b, dtype, layer.layout, tf32, f"{family.name}/{layer.name}")
+        _problem(layer, m, dtype, f"{family.name}/{layer.name}", tf32=tf32)
         for dtype, tf32 in dtypes
         for layer in family.layers
         for m in layer.m or family.m
     ]
     return list(dict.fromkeys(found))
+
+
+def _problem(layer: Layer, m: int, dtype: str, name: str, *, tf32: bool) -> SweepProblem:
+    rows = m * layer.rows
+    if OPS[layer.op].is_plain:
+        return SweepProblem(layer.op, rows, layer.n, layer.k, layer.b, dtype, layer.layout, tf32, name)
+    sizes = (layer.n, layer.k, rows) if layer.is_weight_gradient else (rows, layer.n, layer.k)
+    words = "/".join(filter(None, (layer.layout, layer.words)))
+    return parse_problem(f"{layer.op}:{'x'.join(map(str, sizes))}:{layer.b}/{words}", name=name)
 
 
 def _read_family(path: Path, name: str, table: Any) -> Family:

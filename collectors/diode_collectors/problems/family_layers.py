@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from diode_store.ops import OPS, swept_ops
+from diode_store.ops.grouping import DEPTH
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -24,6 +27,26 @@ class Layer:
     b: int = 1
     m: tuple[int, ...] = ()
     """Sizes of M; empty for the family's."""
+    rows: int = 1
+    """Rows of A for each unit of M, such as the experts of each token."""
+    words: str = ""
+    """Dimensions in the form of ``parse_problem``, such as ``row/fast``."""
+    is_weight_gradient: bool = False
+    """True if N and K are the sizes of the output, and M that of the summed dimension."""
+
+    @property
+    def gradients(self) -> tuple[Layer, Layer]:
+        """Layers of a backward pass: the gradients of the input and of the weight.
+
+        Float8 operands are quantized again, so that both keep the layout that torch demands.
+        """
+        entry = OPS[self.op]
+        layouts = ("nt", "nt") if entry.is_scaled else ("nn", "tn")
+        words = "/".join(filter(None, (self.words, DEPTH))) if entry.is_grouped else self.words
+        return (
+            replace(self, name=f"{self.name}/dgrad", n=self.k, k=self.n, layout=layouts[0]),
+            replace(self, name=f"{self.name}/wgrad", layout=layouts[1], words=words, is_weight_gradient=True),
+        )
 
 
 def linear(name: str, n: int, k: int, *, bias: bool = False) -> tuple[Layer, ...]:
@@ -100,6 +123,11 @@ def vision(hidden: int, intermediate: int, patch: int, images: list[int]) -> tup
     )
 
 
+def experts(hidden: int, intermediate: int, experts: int, top_k: int) -> tuple[Layer, ...]:
+    """Return the gated feed-forward blocks of a mixture of experts as grouped products: gate and up fused, and down."""
+    return tuple(replace(layer, op="grouped_mm", b=experts, rows=top_k) for layer in gated_mlp(hidden, intermediate))
+
+
 def convolution(name: str, image: int, channels: int, into: int, kernel: int, images: list[int]) -> tuple[Layer, ...]:
     """Return a convolution as one product over unfolded patches; ``image`` is the output's width and height."""
     return (Layer(name, into, channels * kernel * kernel, m=tuple(count * image * image for count in images)),)
@@ -126,20 +154,22 @@ BLOCKS: dict[str, Callable[..., tuple[Layer, ...]]] = {
         plain_decoder,
         encoder,
         vision,
+        experts,
         convolution,
         attention_products,
     )
 }
 _TYPES = {"int": int, "str": str, "bool": bool, "list[int]": list}
-_COMMON = {"prefix": "str", "layout": "str", "m": "list[int]"}
+_COMMON = {"prefix": "str", "layout": "str", "m": "list[int]", "op": "str", "words": "str", "backward": "bool"}
 
 
 def read_block(entry: Mapping[str, Any]) -> list[Layer]:
     """Return the layers of one entry of a family's ``layers``.
 
     ``block`` names a function of ``BLOCKS``, by default ``linear``; the other keys are its arguments. A list in place
-    of one number stands for each number in turn. Every block also takes ``prefix`` for its layers' names. Its ``m`` and
-    ``layout`` replace those of the block.
+    of one number stands for each number in turn. Every block also takes ``prefix`` for its layers' names. Its ``m``,
+    ``layout`` and ``op`` replace those of the block. ``words`` are the dimensions of the op, and ``backward`` asks for
+    the gradients of the layers in their place.
 
     Raises:
         ValueError: the block is unknown, or an argument is missing, unknown or of another type.
@@ -158,13 +188,19 @@ def read_block(entry: Mapping[str, Any]) -> list[Layer]:
         if key not in types:
             raise ValueError(f"{name} takes no {key}; known: {', '.join(types)}")
         _check(key, value, types[key])
-    prefix, layout, m = arguments.pop("prefix", ""), arguments.pop("layout", ""), tuple(arguments.pop("m", ()))
+    common = {key: arguments.pop(key) for key in _COMMON if key in arguments}
     each = [value if types[key] == "int" and isinstance(value, list) else [value] for key, value in arguments.items()]
-    return [
-        replace(layer, name=prefix + layer.name, layout=layout or layer.layout, m=m or layer.m)
-        for values in product(*each)
-        for layer in make(**dict(zip(arguments, values, strict=True)))
-    ]
+    made = (make(**dict(zip(arguments, values, strict=True))) for values in product(*each))
+    return [layer for layers in made for each_layer in layers for layer in _with_common(each_layer, common)]
+
+
+def _with_common(layer: Layer, common: Mapping[str, Any]) -> tuple[Layer, ...]:
+    changes = {key: common[key] for key in ("layout", "op", "words") if key in common}
+    if changes.get("op", layer.op) not in OPS:
+        raise ValueError(f"unknown op {changes['op']!r}; known ops: {', '.join(swept_ops())}")
+    name, m = common.get("prefix", "") + layer.name, tuple(common.get("m", layer.m))
+    found = replace(layer, name=name, m=m, **changes)
+    return found.gradients if common.get("backward") else (found,)
 
 
 def check_sizes(key: str, value: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from diode_collectors.problems.families import families, family_problems, read_f
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.shapesets import read_shapeset
 from diode_store.errors import SettingsError
+from diode_store.ops import ranked_ops, swept_ops
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,14 +85,26 @@ def test_every_family_names_its_source_and_gives_problems() -> None:
     assert {family.source.partition("//")[0] for family in known} == {"https:"}
     problems = {problem for family in known for problem in family_problems(family.name)}
     assert len(problems) > 1000
-    assert {problem.op for problem in problems} == {"mm", "addmm", "bmm"}
+    assert {problem.op for problem in problems} == {*swept_ops()} - {"baddbmm"}
+
+
+def test_the_ops_beside_plain_products_have_enough_problems() -> None:
+    """A model of each needs hundreds to learn from, of equal groups and of skewed ones."""
+    problems = {problem.problem().key: problem for family in families() for problem in family_problems(family.name)}
+    counts = Counter(problem.op for problem in problems.values())
+    assert min(counts["scaled_mm"], counts["grouped_mm"]) >= 450
+    assert min(counts["int_mm"], counts["mm_plus_mm"]) >= 100
+    skews = Counter(p.shape.dimension("skew", 0) for p in problems.values() if p.op == "grouped_mm")
+    assert min(skews[0], skews[1]) >= 200
 
 
 def test_the_problems_of_all_families_stay() -> None:
     """Lists of measured problems and the draws of `diode tune` depend on each problem and on their order."""
-    problems = [problem for family in families() for problem in family_problems(family.name)]
+    ranked = [family for family in families() if {layer.op for layer in family.layers} <= set(ranked_ops())]
+    assert families()[: len(ranked)] == tuple(ranked)
+    problems = [problem for family in ranked for problem in family_problems(family.name)]
     text = "".join(f"{problem} {problem.name}\n" for problem in problems)
-    assert (len(families()), len(problems)) == (116, 9_715)
+    assert (len(ranked), len(problems)) == (116, 9_715)
     assert (
         hashlib.sha256(text.encode()).hexdigest() == "1058246b96e84fe1a23ad1e41e70fabcf25bce85acd2c58cd829e55cc587b8e4"
     )
