@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from diode_store.ops import OPS, Role
 from diode_store.ops.inputs import ends_of_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from diode_collectors.problems.problem import SweepProblem
     from diode_store.records import Problem
@@ -39,45 +40,38 @@ def activations(problem: Problem, inputs: Sequence[Any]) -> list[Any]:
 
 
 def product(problem: Problem, inputs: Sequence[Any]) -> Any:
-    """Return a module that multiplies by all inputs but each A: Inductor's C++ templates need a weight beforehand."""
+    """Return a module that multiplies by all inputs but each A: Inductor's C++ templates need a weight beforehand.
+
+    The module is a graph, because Dynamo does not follow every way to pass arguments on.
+    """
     import torch
 
-    compute, roles = caller(problem), problem.roles()
-    # The module gets each A first, then the others.
-    order = sorted(range(len(roles)), key=lambda place: roles[place] != Role.A)
-    places = [order.index(place) for place in range(len(roles))]
-
-    class Product(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.others = torch.nn.ParameterList(
-                torch.nn.Parameter(tensor, requires_grad=False)
-                for role, tensor in zip(problem.roles(), inputs, strict=True)
-                if role != Role.A
-            )
-
-        def forward(self, *given: torch.Tensor) -> torch.Tensor:
-            all_inputs = (*given, *self.others)
-            found: torch.Tensor = compute(*[all_inputs[place] for place in places])
-            return found
-
-    return Product()
+    root, graph = torch.nn.Module(), torch.fx.Graph()
+    roles, nodes = problem.roles(), []
+    for place, (role, tensor) in enumerate(zip(roles, inputs, strict=True)):
+        name = f"input_{place}"
+        if role == Role.A:
+            nodes.append(graph.placeholder(name))
+        else:
+            root.register_parameter(name, torch.nn.Parameter(tensor, requires_grad=False))
+            nodes.append(graph.get_attr(name))
+    graph.output(add_call(graph, problem, nodes))
+    return torch.fx.GraphModule(root, graph)
 
 
-def caller(problem: Problem) -> Callable[..., Any]:
-    """Return a function from a problem's inputs in order to torch's result; Dynamo traces only the call."""
+def add_call(graph: Any, problem: Problem, inputs: Sequence[Any]) -> Any:
+    """Add to an fx graph what torch calls for a problem, over the nodes of its inputs in order; return the result."""
     import torch
 
     entry, scalars, roles = OPS[problem.op], dict(problem.scalars), problem.roles()
     function = getattr(torch, entry.function or entry.name)
     if entry.products > 1:
-        return lambda a, b, c, d: torch.add(function(a, b), function(c, d))
-    fixed: dict[str, Any] = {}
+        products = [graph.call_function(function, pair) for pair in zip(inputs[::2], inputs[1::2], strict=True)]
+        return reduce(lambda total, each: graph.call_function(torch.add, (total, each)), products)
+    by_name = {} if entry.has_bias else _KEYWORDS
+    given = list(zip(roles, inputs, strict=True))
+    named = {by_name[Role(role)]: node for role, node in given if role in by_name}
     if entry.is_scaled:
-        fixed["use_fast_accum"] = bool(scalars.get("use_fast_accum"))
-        fixed["out_dtype"] = getattr(torch, str(scalars["out_dtype"]))
-    named = next((place for place, role in enumerate(roles) if role in _KEYWORDS), None)
-    if entry.has_bias or named is None:
-        return lambda *tensors: function(*tensors, **fixed)
-    name = _KEYWORDS[Role(roles[named])]
-    return lambda *tensors: function(*tensors[:named], *tensors[named + 1 :], **{name: tensors[named]}, **fixed)
+        named["use_fast_accum"] = bool(scalars.get("use_fast_accum"))
+        named["out_dtype"] = getattr(torch, str(scalars["out_dtype"]))
+    return graph.call_function(function, tuple(node for role, node in given if role not in by_name), named)
