@@ -48,6 +48,7 @@ TESTS = (
     "collectors/sweep/test_sweep_sampling.py",
     "collectors/sweep/test_sweep_triton.py",
     "collectors/sweep/test_sweep_measuring.py",
+    "collectors/problems/test_problems_of_other_ops.py",
     "integration",
 )
 MARKERS = "long: a campaign\nquick: N examples\nxdist_group: not beside others\ngpu: needs one"

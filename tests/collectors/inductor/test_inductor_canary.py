@@ -8,6 +8,8 @@ from operator import attrgetter
 import pytest
 import torch
 
+from diode_collectors.inductor.kernel_metrics import METRICS
+
 INDUCTOR = "torch._inductor"
 NAMES = [
     (f"{INDUCTOR}.choices", "InductorChoices._finalize_template_configs"),
@@ -35,6 +37,8 @@ NAMES = [
     (f"{INDUCTOR}.runtime.benchmarking", "benchmarker.benchmark_cpu"),
     (f"{INDUCTOR}.runtime.benchmarking", "benchmarker.benchmark_gpu"),
     (f"{INDUCTOR}.runtime.triton_heuristics", "CachingAutotuner.precompile"),
+    (f"{INDUCTOR}.kernel.mm_common", "load_kernel_template"),
+    (f"{INDUCTOR}.kernel.mm_grouped", "early_config_prune"),
     (f"{INDUCTOR}.utils", "fresh_cache"),
     (f"{INDUCTOR}.async_compile", "AsyncCompile.wait_pool_ready"),
     (f"{INDUCTOR}.runtime.benchmarking", "benchmarker"),
@@ -117,3 +121,22 @@ def test_preprocessing_comes_first() -> None:
         import_module(f"{INDUCTOR}.select_algorithm").AlgorithmSelectorCache.__call__
     )
     assert 0 < source.index("preprocessing_fn(choices)") < source.index("len(choices) == 1")
+
+
+def test_configs_of_grouped_products_are_pruned_by_name() -> None:
+    """Their lowering looks up the function that a sweep replaces, and gives it every config."""
+    module = import_module(f"{INDUCTOR}.kernel.mm_grouped")
+    source = import_module("inspect").getsource(module._tuned_grouped_mm_common)
+    assert "in early_config_prune(" in source
+    assert (
+        source.index("early_config_prune(")
+        < source.index("grouped_mm_configs()")
+        < source.index(".maybe_append_choice(")
+    )
+
+
+def test_launchers_tell_what_a_kernel_takes() -> None:
+    """A sweep reads registers, spills and shared memory from them."""
+    source = import_module("inspect").getsource(import_module(f"{INDUCTOR}.runtime.triton_heuristics"))
+    assert all(f"launcher.{name} = " in source for name in METRICS.values())
+    assert "self.launchers" in source

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from diode_collectors.problems.search_space import SearchSpace
 
+_PRUNE = "early_config_prune"
+"""Name of the function that drops configs of grouped products before Inductor makes choices of the rest."""
+
 
 class Autotuner(Protocol):
     """Replacement for parts of Inductor's autotuner."""
@@ -140,15 +143,20 @@ def _grouped_list_taken_over(autotuner: Autotuner) -> Iterator[None]:
 
     ``early_config_prune`` is the last function that has the whole list. It drops what the sizes and the device exclude.
     """
-    from torch._inductor.kernel import mm_grouped
-
-    prune = mm_grouped.early_config_prune
+    try:
+        from torch._inductor.kernel import mm_grouped
+    except ImportError:  # a version without grouped products, which such a sweep finds silent
+        yield
+        return
+    prune = getattr(mm_grouped, _PRUNE, None)
 
     def prune_and_choose(*arguments: Any, **named: Any) -> list[Any]:
-        return autotuner.grouped(prune(*arguments, **named))
+        return autotuner.grouped(prune(*arguments, **named))  # type: ignore[misc]  # replaced only if there
 
-    mm_grouped.early_config_prune = prune_and_choose
+    if prune is not None:
+        setattr(mm_grouped, _PRUNE, prune_and_choose)
     try:
         yield
     finally:
-        mm_grouped.early_config_prune = prune
+        if prune is not None:
+            setattr(mm_grouped, _PRUNE, prune)
