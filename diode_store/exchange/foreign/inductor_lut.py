@@ -35,6 +35,8 @@ _SPLITS_ADDMM_SINCE = (2, 12)
 _BLACKWELL_RENAMED_IN = (2, 15)
 _BLACKWELL = {"triton::blackwell_ws_persistent_device_tma", "triton::blackwell_ws_persistent_tma"}
 _TRITON = "triton::"
+_TOLD = ("alpha", "beta")
+"""Scalars that are part of a table's key."""
 _KNOWN_SCALARS = frozenset({"alpha", "beta", "out_dtype", "ALLOW_TF32"})
 # Parameters of the persistent TMA template: those that follow from the problem or the device, and the constant ones.
 _TMA = "triton::mm_persistent_tma"
@@ -133,13 +135,14 @@ def build(
 def key_of(problem: Problem, device: str) -> str:
     """Return the text by which Inductor looks up a problem on a device."""
     inputs = ", ".join(f"(torch.{s.dtype}, {list(s.size)}, {list(s.stride)})" for s in problem.inputs)
-    scalars = {**(DEFAULT_SCALARS if OPS[problem.op].has_bias else {}), **_told_scalars(problem)}
+    usual = {name: DEFAULT_SCALARS[name] for name in _TOLD} if OPS[problem.op].has_bias else {}
+    scalars = {**usual, **_told_scalars(problem)}
     told = "&".join(f"{name}={value}" for name, value in sorted(scalars.items()))
     return "+".join(part for part in (device, f"({inputs})", told, problem.op) if part)
 
 
 def _told_scalars(problem: Problem) -> dict[str, Scalar]:
-    return {name: value for name, value in problem.scalars if name in {"alpha", "beta"}}
+    return {name: value for name, value in problem.scalars if name in _TOLD}
 
 
 def _why_not(problem: Problem, *, tf32: bool) -> str | None:
