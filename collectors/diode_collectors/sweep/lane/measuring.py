@@ -331,7 +331,7 @@ class Measuring:
             prepare,
             lambda: reference.error_of(output, is_vendor=is_vendor),
             rotation=rotation_of(choice, [*inputs, output], sets),
-            worst_error=worst_error_of(self._asked.dtype),
+            worst_error=worst_error_of(self._asked.shape),
         )
 
     def on_feedback(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:
