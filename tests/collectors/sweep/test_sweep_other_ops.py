@@ -21,7 +21,7 @@ from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.sweep.devices import SweepDevice, with_kernels
 from diode_collectors.sweep.lane import benchmark as benchmark_module
 from diode_collectors.sweep.lane.benchmark import Reference, worst_error_of
-from diode_collectors.sweep.lane.measuring import METRICS, Measuring, MeasuringOptions
+from diode_collectors.sweep.lane.measuring import Measuring, MeasuringOptions
 from diode_collectors.sweep.lane.sampling import SweepChoices
 from diode_collectors.sweep.lane.values import clear
 from diode_collectors.sweep.plan import DEFAULT_MODE
@@ -77,8 +77,7 @@ def test_the_vendors_kernel_alone(tmp_path: Path, text: str) -> None:
     assert [(t.config.template, t.outcome) for t in result.measurement.timings] == [
         (problem.entry.vendors[0], Outcome.OK)
     ]
-    assert result.kernel_metrics == {}
-    assert METRICS not in result.measurement.extra
+    assert result.measurement.metrics == ()
 
 
 def test_a_grouped_product_is_sampled_and_keeps_its_skew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,9 +198,11 @@ def test_metrics_are_those_of_the_loaded_kernel() -> None:
     request = SimpleNamespace(
         kernel_name="k", _benchmark_module=SimpleNamespace(k=SimpleNamespace(launchers=[launcher]))
     )
-    assert metrics_of(SimpleNamespace(bmreq=request)) == {"registers": 168, "spills": 0, "shared_memory_bytes": 65_536}
+    every = {("registers_per_thread", ""): 168, ("spilled_registers", ""): 0, ("shared_memory", "B"): 65_536}
+    assert metrics_of(SimpleNamespace(bmreq=request)) == every
     launcher.n_regs = None
-    assert metrics_of(SimpleNamespace(bmreq=request)) == {"spills": 0, "shared_memory_bytes": 65_536}
+    del every[("registers_per_thread", "")]
+    assert metrics_of(SimpleNamespace(bmreq=request)) == every
     request._benchmark_module.k.launchers = []
     assert metrics_of(SimpleNamespace(bmreq=request)) == {}
     assert metrics_of(SimpleNamespace()) == {}
