@@ -30,7 +30,7 @@ from diode_trainer.judging.judgement import judge_problems, summarise
 from diode_trainer.judging.standing import predict
 from diode_trainer.op_domain import has_own_domain
 from diode_trainer.scoring import Scorer
-from diode_trainer.training.train import fit, limited_threads
+from diode_trainer.training.train import FEWEST_PROBLEMS, fit, limited_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +73,8 @@ def _run_fold(dataset: ExampleSet, fold: Fold, number: int, ops: list[str], outp
             continue
         started = time.perf_counter()
         learned = dataset.subset([i for i in fold.train if dataset.examples[i].shape.op in trained_ops])
+        if len(learned) < FEWEST_PROBLEMS:
+            continue
         network = fit(pack(learned), make_recipe("deep"), seed=number).network
         seconds = round(time.perf_counter() - started, 1)
         scorer = Scorer(network, learned.domain().templates)
@@ -89,7 +91,9 @@ def _trainings(dataset: ExampleSet, ops: list[str]) -> Iterator[tuple[str, froze
     """Yield the ops of each fit."""
     there = frozenset(example.shape.op for example in dataset)
     yield WAYS[0], there
-    yield WAYS[1], frozenset(op for op in there if has_own_domain(op))
+    new = frozenset(op for op in there if has_own_domain(op))
+    if new != there:
+        yield WAYS[1], new
     for op in ops:
         yield WAYS[2], frozenset((op,))
 
