@@ -199,11 +199,11 @@ class ListTerms:
         return demand
 
     def _time(self) -> None:
-        device = self.kind.device
+        device, is_integer = self.kind.device, is_int8(self.kind.dtype)
         flops = np.where(
             self.allow_tf32,
-            np.float32(device.peak_flops(self.itemsize, tf32=True)),
-            np.float32(device.peak_flops(self.itemsize, is_integer=is_int8(self.kind.dtype))),
+            np.float32(device.peak_flops(self.itemsize, tf32=True, is_integer=is_integer)),
+            np.float32(device.peak_flops(self.itemsize, is_integer=is_integer)),
         )
         if self.kind.dtype.startswith(FLOAT8) and device.architecture.has_wgmma:  # mma has no float8 on Hopper
             flops = np.where(self.wgmma, flops, np.float32(device.peak_flops(_HALF)))
