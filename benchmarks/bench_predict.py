@@ -43,8 +43,8 @@ from diode_trainer import artifact, scoring
 from diode_trainer.data.from_file import load_measurements
 from diode_trainer.features import ModelInputs
 from diode_trainer.judging.judgement import judge_problems, summarise
-from diode_trainer.launch import Work
 from diode_trainer.policy import Mode, Policy, Spread, select
+from diode_trainer.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

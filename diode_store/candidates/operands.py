@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from diode_store.ops.grouping import COLUMNS, DEPTH, ROWS
 from diode_store.ops.work import itemsize
 
 ACCESS_BYTES = 16
@@ -35,8 +36,16 @@ class Operands(Protocol):
 
 
 def row_lengths(shape: Operands) -> tuple[int, int]:
-    """Return the lengths of the rows of A and of B in memory, in elements."""
-    return shape.m if shape.layout[0] == "t" else shape.k, shape.k if shape.layout[1] == "t" else shape.n
+    """Return the lengths of the rows of A and of B in memory, in elements.
+
+    A row along the dimension that groups divide has the length of all groups.
+    """
+    m, n, k = shape.m, shape.n, shape.k
+    named = dict(getattr(shape, "dimensions", ()))
+    if named.get("total"):
+        form, total = named["form"], named["total"]
+        m, n, k = (total if form == its else size for its, size in ((ROWS, m), (COLUMNS, n), (DEPTH, k)))
+    return m if shape.layout[0] == "t" else k, k if shape.layout[1] == "t" else n
 
 
 def has_whole_rows(shape: Operands) -> bool:

@@ -21,7 +21,8 @@ from diode_trainer.features import (
     problem_features,
     roofline_us,
 )
-from diode_trainer.launch import ListTerms, Work, widest_access
+from diode_trainer.launch import ListTerms
+from diode_trainer.work import Work, widest_access
 
 SIZES = st.integers(1, 2**20)
 SHAPES = st.builds(

@@ -41,7 +41,8 @@ TILES = (
     (16, 32, 128, 1, 1, 2, True),
     (64, 64, 64, 8, 3, 4, True),
 )
-CASES: dict[str, tuple[ProblemShape, Hardware, tuple[str, ...]]] = {
+FLOAT8_ROWS = (("fast_accum", True), ("out_dtype", "bfloat16"), ("scaling", "row"))
+OLD_CASES: dict[str, tuple[ProblemShape, Hardware, tuple[str, ...]]] = {
     "square mm with TMA": (
         ProblemShape("mm", "bfloat16", 1, 1024, 1024, 1024, "nt"),
         H200,
@@ -59,6 +60,60 @@ CASES: dict[str, tuple[ProblemShape, Hardware, tuple[str, ...]]] = {
         ("aten::mm", "triton::mm"),
     ),
     "float32 on an A100": (ProblemShape("mm", "float32", 1, 4096, 50304, 64, "tt"), A100, ("aten::mm", "triton::mm")),
+}
+"""Cases of ``features_v3.json``, whose values may not change."""
+CASES: dict[str, tuple[ProblemShape, Hardware, tuple[str, ...]]] = {
+    **OLD_CASES,
+    "float8 with a scale for each row": (
+        ProblemShape("scaled_mm", "float8_e4m3fn", 1, 4096, 1024, 7168, "nt", dimensions=FLOAT8_ROWS),
+        H200,
+        ("aten::_scaled_mm", "triton::mm", "triton::scaled_mm_device_tma_epilogue_scaling"),
+    ),
+    "float8 with scales of blocks, summed apart": (
+        ProblemShape(
+            *("scaled_mm", "float8_e4m3fn", 1, 384, 512, 4096, "nt"),
+            dimensions=(("bias", True), ("out_dtype", "bfloat16"), ("scaling", "1x128/128x128")),
+        ),
+        H200,
+        ("aten::_scaled_mm", "triton::scaled_mm_device_tma_main_loop_scaling"),
+    ),
+    "int8 into int32": (
+        ProblemShape("int_mm", "int8", 1, 512, 1024, 2048, "nn"),
+        H200,
+        ("aten::_int_mm", "triton::mm"),
+    ),
+    "two products": (
+        ProblemShape("mm_plus_mm", "bfloat16", 1, 512, 768, 96, "nn"),
+        H200,
+        ("aten::_mm_plus_mm", "triton::mm_plus_mm"),
+    ),
+    "rows in groups": (
+        ProblemShape(
+            *("grouped_mm", "bfloat16", 64, 8, 2048, 1024, "nt"),
+            dimensions=(("form", "2d3d"), ("skew", 1.0), ("total", 500)),
+        ),
+        H200,
+        ("aten::_grouped_mm", "triton::grouped_mm"),
+    ),
+    "depth in groups of float8": (
+        ProblemShape(
+            *("scaled_grouped_mm", "float8_e4m3fn", 8, 512, 1024, 300, "nt"),
+            dimensions=(
+                ("form", "2d2d"),
+                ("out_dtype", "bfloat16"),
+                ("scaling", "row"),
+                ("skew", 2.0),
+                ("total", 2400),
+            ),
+        ),
+        H200,
+        ("aten::_scaled_grouped_mm", "triton::scaled_grouped_mm"),
+    ),
+    "columns in groups": (
+        ProblemShape("grouped_mm", "float16", 16, 256, 96, 512, "nn", dimensions=(("form", "3d2d"), ("total", 1536))),
+        H200,
+        ("aten::_grouped_mm", "triton::grouped_mm"),
+    ),
 }
 
 
@@ -103,6 +158,17 @@ def test_features_have_the_pinned_values(case: str) -> None:
     expected = pinned()["cases"][case]
     for name, value in values(case).items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-5, err_msg=REMEDY)
+
+
+@pytest.mark.parametrize("case", OLD_CASES)
+def test_version_4_appended_features_that_are_0_for_the_older_ops(case: str) -> None:
+    """A model of version 3 can be read on: its features are the first ones, with the values of then."""
+    expected = json.loads((DATA / "features_v3.json").read_text())["cases"][case]
+    for name, value in values(case).items():
+        old = np.array(expected[name])
+        size = old.shape[-1] if name != "fits" else len(old)
+        np.testing.assert_allclose(value[..., :size], old, rtol=1e-4, atol=1e-5, err_msg=f"{name} of version 3 changed")
+        assert not value[..., size:].any(), f"{name} is new, and not 0"
 
 
 def test_pinned_devices_are_known_ones() -> None:

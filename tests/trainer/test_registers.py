@@ -12,7 +12,8 @@ from synthetic import H200, MM, columns
 
 from diode_store.devices.descriptor import describe
 from diode_store.records import ProblemShape
-from diode_trainer.launch import MOST_REGISTERS, ListTerms, Work
+from diode_trainer.launch import MOST_REGISTERS, ListTerms
+from diode_trainer.work import Work
 
 Row = tuple[int, int, int, int, int]
 """Block sizes M, N and K, stages, warps."""

@@ -14,7 +14,7 @@ from diode_collectors.sweep.devices import device_elsewhere
 from diode_store.candidates.operands import has_whole_rows, row_lengths
 from diode_store.errors import SettingsError
 from diode_trainer import artifact
-from diode_trainer.launch import widest_access
+from diode_trainer.work import widest_access
 from diode_tuning.choosing import choose, nearest
 from diode_tuning.doubt import doubts
 from diode_tuning.targets import companions, is_any_named, named_problems, standard_problems

@@ -23,10 +23,13 @@ from diode_trainer.features import (
     CONFIG_FEATURES,
     FEATURE_VERSION,
     PROBLEM_FEATURES,
+    WIDENED_DIMENSIONS,
+    WIDENED_VERSION,
 )
 from diode_trainer.matmul_v1 import MatmulModelV1, V1Scorer
 from diode_trainer.models import NetworkDimensions, TimingNetwork, dimensions_of, model_class
 from diode_trainer.scoring import Prediction, Scorer
+from diode_trainer.widening import OLD_OPS, RETRAIN, check_version, widened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,7 +49,6 @@ MAX_MODEL_BYTES = 256 * 2**20
 """Largest size of a model's file, and of its unpacked content."""
 _MAX_VALUES = 1_000_000
 """Limit on the plain values in a checkpoint: numbers, letters and entries outside its tensors."""
-_RETRAIN = "train it again with `diode-train`"
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,8 +146,8 @@ def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
         if matmul_v1.is_v1(checkpoint):
             return _v1(path, card, sha256, matmul_v1.network_of(checkpoint))
         parts = _parts(checkpoint)
-        _check_version(parts.feature_version)
-        network = _network(parts)
+        check_version(parts.feature_version)
+        network = _network(_widened(parts))
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
     if card is None:
@@ -155,7 +157,7 @@ def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
             path.stem,
             MATMUL_PURPOSE,
             network.model_type,
-            FEATURE_VERSION,
+            parts.feature_version,
             parts.domain,
             calibration=parts.calibration,
             sha256=sha256,
@@ -163,8 +165,10 @@ def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
     elif differing := _differing(card, parts):
         raise ModelError(
             f"{card_path(path)}: differs from the model in {', '.join(differing)}; copy the card that was written with"
-            f" {path.name}, or {_RETRAIN}"
+            f" {path.name}, or {RETRAIN}"
         )
+    if parts.feature_version == WIDENED_VERSION and not card.domain.ops:
+        card = replace(card, domain=replace(card.domain, ops=OLD_OPS))
     return TimingModel(path, card, sha256, network, Scorer(network, parts.domain.templates), parts.trained_on)
 
 
@@ -277,9 +281,9 @@ def _unpickle(content: bytes, device: str) -> dict[str, Any]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
     except (zipfile.BadZipFile, ValueError, NotImplementedError):
-        raise ModelError(f"not a whole checkpoint; copy it again or {_RETRAIN}") from None
+        raise ModelError(f"not a whole checkpoint; copy it again or {RETRAIN}") from None
     if unpacked > MAX_MODEL_BYTES:
-        raise ModelError(f"unpacks to more than {MAX_MODEL_BYTES >> 20} MiB, the limit for a model; {_RETRAIN}")
+        raise ModelError(f"unpacks to more than {MAX_MODEL_BYTES >> 20} MiB, the limit for a model; {RETRAIN}")
     try:
         checkpoint = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
     except pickle.UnpicklingError:
@@ -287,9 +291,9 @@ def _unpickle(content: bytes, device: str) -> dict[str, Any]:
             "contains more than tensors and plain values, so it is not loaded; save a state dict instead"
         ) from None
     except Exception as error:  # noqa: BLE001 - damaged bytes make torch fail in any way
-        raise ModelError(f"not a readable checkpoint ({first_line(error)}); copy it again or {_RETRAIN}") from None
+        raise ModelError(f"not a readable checkpoint ({first_line(error)}); copy it again or {RETRAIN}") from None
     if not isinstance(checkpoint, dict):
-        raise ModelError(f"holds a {type(checkpoint).__name__}, not a checkpoint; {_RETRAIN}")
+        raise ModelError(f"holds a {type(checkpoint).__name__}, not a checkpoint; {RETRAIN}")
     _check_size(checkpoint)
     return checkpoint
 
@@ -316,9 +320,9 @@ def _check_size(checkpoint: dict[str, Any]) -> None:
         elif (
             isinstance(value, torch.Tensor) and value.numel() * value.element_size() > value.untyped_storage().nbytes()
         ):
-            raise ModelError(f"has a tensor of {value.numel():,} elements, which its file does not hold; {_RETRAIN}")
+            raise ModelError(f"has a tensor of {value.numel():,} elements, which its file does not hold; {RETRAIN}")
         if counted + len(waiting) > _MAX_VALUES:
-            raise ModelError(f"has more than {_MAX_VALUES:,} plain values; {_RETRAIN}")
+            raise ModelError(f"has more than {_MAX_VALUES:,} plain values; {RETRAIN}")
 
 
 class _Parts(NamedTuple):
@@ -341,7 +345,8 @@ def _parts(checkpoint: dict[str, Any]) -> _Parts:
     if "model_state_dict" not in checkpoint:
         dimensions = dimensions_of(checkpoint)
         model_type = "base" if dimensions.members == 1 else "deep"
-        return _Parts(checkpoint, dimensions, model_type, FEATURE_VERSION, Domain(), frozenset(), is_checkpoint=False)
+        version = WIDENED_VERSION if dimensions[:2] == WIDENED_DIMENSIONS else FEATURE_VERSION
+        return _Parts(checkpoint, dimensions, model_type, version, Domain(), frozenset(), is_checkpoint=False)
     try:
         normalisation = {_NORMALISATION + name: value for name, value in checkpoint["normalisation"].items()}
         state = {**checkpoint["model_state_dict"], **normalisation}
@@ -358,18 +363,19 @@ def _parts(checkpoint: dict[str, Any]) -> _Parts:
         trained_on = frozenset(checkpoint["trained_on"].tolist())
         version, model_type = int(checkpoint["feature_version"]), checkpoint["model_type"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"the checkpoint has a missing or invalid field ({error}); {_RETRAIN}") from None
+        raise ModelError(f"the checkpoint has a missing or invalid field ({error}); {RETRAIN}") from None
     dimensions = dimensions_of(state)
     if declared != dimensions:
-        raise ModelError(f"the checkpoint says {declared} but its tensors are of {dimensions}; {_RETRAIN}")
+        raise ModelError(f"the checkpoint says {declared} but its tensors are of {dimensions}; {RETRAIN}")
     return _Parts(state, dimensions, model_type, version, domain, trained_on, calibration)
 
 
-def _check_version(version: int) -> None:
-    if version != FEATURE_VERSION:
-        raise ModelError(
-            f"expected feature version {FEATURE_VERSION}, got a model made for version {version}; {_RETRAIN}"
-        )
+def _widened(parts: _Parts) -> _Parts:
+    """Return the parts of a model of today's features."""
+    if parts.feature_version != WIDENED_VERSION or parts.dimensions[:2] != WIDENED_DIMENSIONS:
+        return parts
+    state = widened(parts.state)
+    return parts._replace(state=state, dimensions=dimensions_of(state))
 
 
 def _network(parts: _Parts) -> TimingNetwork:
@@ -378,14 +384,14 @@ def _network(parts: _Parts) -> TimingNetwork:
     if got != expected:
         raise ModelError(
             f"expected {expected[0]} problem and {expected[1]} config features, got a model of {got[0]} and {got[1]};"
-            f" {_RETRAIN}"
+            f" {RETRAIN}"
         )
     network = model_class(parts.model_type)(*parts.dimensions)
     try:
         network.load_state_dict(parts.state)
     except (RuntimeError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())
-        raise ModelError(f"its tensors do not make a model ({reason}); {_RETRAIN}") from None
+        raise ModelError(f"its tensors do not make a model ({reason}); {RETRAIN}") from None
     if not all(bool(torch.isfinite(value).all()) for value in network.state_dict().values()):
-        raise ModelError(f"its weights are not all finite numbers; {_RETRAIN}")
+        raise ModelError(f"its weights are not all finite numbers; {RETRAIN}")
     return network.requires_grad_(requires_grad=False).eval()

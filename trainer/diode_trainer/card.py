@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import ModelError, first_line
 from diode_store.system.files import read_bounded
 from diode_store.values.keys import content_key
 from diode_trainer.covered import NEAR_MARGIN, CoveredHardware, DeviceCheck, Standing, standing_of
+from diode_trainer.op_domain import Miss, OpDomain, out_of_range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from diode_store.records import Hardware, ProblemShape
@@ -25,20 +26,12 @@ again for each size that scales them down. Ten problems with 50 sampled from the
 MATMUL_PURPOSE = "matmul_kernel_runtime_prediction"
 
 
-class Miss(NamedTuple):
-    """One way in which a problem or its device is outside a domain."""
-
-    reason: str
-    """One word: hardware, op, dtype, layout or shape."""
-    summary: str
-    """Short description, equal for similar problems."""
-    detail: str
-    """One line for a person about this problem."""
-
-
 @dataclass(frozen=True)
 class Domain:
-    """Problems and devices that a model can be trusted on, as its training data covered them."""
+    """Problems and devices that a model can be trusted on, as its training data covered them.
+
+    ``dtypes``, ``layouts`` and ``shapes`` are about the ops that are not in ``of_ops``.
+    """
 
     hardware: tuple[CoveredHardware, ...] = ()
     ops: tuple[str, ...] = ()
@@ -50,6 +43,13 @@ class Domain:
     """Smallest and largest b, m, n and k."""
     device_checks: tuple[DeviceCheck, ...] = ()
     """Results of leaving out each device, for architectures with several devices."""
+    of_ops: Mapping[str, OpDomain] = field(default_factory=dict)
+    """Domains of scaled, grouped, summed and int8 products, by op; older cards have none."""
+
+    @property
+    def all_dtypes(self) -> tuple[str, ...]:
+        """Known dtypes of any op."""
+        return tuple(sorted({*self.dtypes, *(dtype for own in self.of_ops.values() for dtype in own.dtypes)}))
 
     def standing(self, hardware: Hardware | CoveredHardware) -> Standing:
         """Return how well the model knows a device, and why."""
@@ -75,19 +75,17 @@ class Domain:
         standing = self.standing(hardware)
         if not standing.is_known and not (near and standing.is_near):
             yield Miss("hardware", f"hardware {hardware.name}", standing.reason)
+        if self.ops and shape.op not in self.ops:
+            yield _unknown("op", shape.op, self.ops)
+        own = self.of_ops.get(shape.op)
+        if own is not None:
+            yield from own.misses(shape)
+            return
         # A model may know float32 as TF32 alone, or as IEEE alone.
-        for name, value, known in (
-            ("op", shape.op, self.ops),
-            ("dtype", shape.arithmetic, self.dtypes),
-            ("layout", shape.layout, self.layouts),
-        ):
+        for name, value, known in (("dtype", shape.arithmetic, self.dtypes), ("layout", shape.layout, self.layouts)):
             if known and value not in known:
-                yield Miss(name, f"{name} {value}", f"the model knows {', '.join(known)}, not {value}")
-        for name, (low, high) in self.shapes.items():
-            value, size = getattr(shape, name), name.upper()
-            if not low <= value <= high:
-                detail = f"{size}={value} is outside {low} to {high}, which the model knows"
-                yield Miss("shape", f"{size} outside {low} to {high}", detail)
+                yield _unknown(name, value, known)
+        yield from out_of_range(shape, self.shapes)
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Domain:
@@ -104,7 +102,12 @@ class Domain:
             templates=tuple(content["templates"]),
             shapes={name: (int(low), int(high)) for name, (low, high) in content["shapes"].items()},
             device_checks=tuple(DeviceCheck.from_plain(check) for check in content.get("device_checks", ())),
+            of_ops={op: OpDomain.from_plain(own) for op, own in content.get("of_ops", {}).items()},
         )
+
+
+def _unknown(name: str, value: str, known: Sequence[str]) -> Miss:
+    return Miss(name, f"{name} {value}", f"the model knows {', '.join(known)}, not {value}")
 
 
 _USUAL_LENGTH, _LENGTHS = 64, (8, 1024)
@@ -222,7 +225,7 @@ class Card:
     @property
     def dtypes(self) -> tuple[str, ...]:
         """Dtypes in the training data."""
-        return self.domain.dtypes
+        return self.domain.all_dtypes
 
     def calibration_on(self, hardware: Hardware) -> Calibration | None:
         """Return the calibration for a device, widened if the model is only near to the device."""
@@ -251,7 +254,9 @@ class Card:
 
 def shape_digest(shape: ProblemShape) -> int:
     """Return a 64-bit digest of ``shape``; a checkpoint lists the digests of its training problems."""
-    parts = [shape.op, shape.arithmetic, shape.b, shape.m, shape.n, shape.k, shape.layout]
+    parts: list[Any] = [shape.op, shape.arithmetic, shape.b, shape.m, shape.n, shape.k, shape.layout]
+    if shape.dimensions:
+        parts.append([list(pair) for pair in shape.dimensions])
     return int.from_bytes(content_key("shape", 1, parts)[:8], "big", signed=True)
 
 

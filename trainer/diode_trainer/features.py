@@ -14,16 +14,22 @@ import numpy as np
 
 from diode_store.devices.descriptor import describe
 from diode_store.ops import OPS
-from diode_trainer.launch import BYTES_IN_FLIGHT, MOST_REGISTERS, TERMS, ListTerms, Work, launch_terms
+from diode_store.ops.grouping import COLUMNS, DEPTH, ROWS
+from diode_store.ops.scaling import RECIPES
+from diode_store.ops.work import is_int8
+from diode_trainer.launch import BYTES_IN_FLIGHT, MOST_REGISTERS, TERMS, ListTerms, launch_terms
+from diode_trainer.work import FLOAT8, Work
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diode_store.candidates.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
-    from diode_trainer.launch import Kind
+    from diode_trainer.work import Kind
 
-FEATURE_VERSION = 3
+FEATURE_VERSION = 4
+WIDENED_VERSION = 3
+"""Version whose features are the first ones of each kind today, with equal values for the ops that it knew."""
 
 # cuBLAS chooses among output tiles of about these sizes, so the vendor kernel's time depends on them.
 _VENDOR_TILES = ((64, 64), (64, 256), (128, 128), (128, 256))
@@ -54,8 +60,25 @@ PROBLEM_FEATURES = (
     "log_access_c",
     *(f"log_waves_{m}x{n}" for m, n in _VENDOR_TILES),
     *(f"log_quantisation_{m}x{n}" for m, n in _VENDOR_TILES),
+    "is_fp8",
+    "is_int8",
+    "has_fast_accum",
+    *(f"scaled_by_{recipe}" for recipe in RECIPES),
+    "is_grouped",
+    "groups_rows",
+    "groups_columns",
+    "groups_depth",
+    "is_mm_plus_mm",
+    "skew",
+    "log_groups",
+    "log_used_groups",
+    "log_longest_group",
+    "log_output_ratio",
 )
 """Names of the problem features, in order."""
+_FIRST_OF_NEW_OPS = PROBLEM_FEATURES.index("is_fp8")
+"""First of the features that are 0 for the ops of version 3."""
+_NOTHING_NEW = (0.0,) * (len(PROBLEM_FEATURES) - _FIRST_OF_NEW_OPS)
 _FIRST_FLAG = PROBLEM_FEATURES.index("is_fp16")
 
 VENDOR_FLAGS = ("is_vendor", "is_vendor_bias")
@@ -109,11 +132,15 @@ _LOGS = (
     "log_issue_time",
     "log_estimate",
 )
-CONFIG_FEATURES = (*_FLAGS, *_NUMBERS, *_LOGS)
+_NEW_FLAGS = ("scales_in_loop", "sums_apart")
+"""Flags that are 0 for the ops of version 3."""
+CONFIG_FEATURES = (*_FLAGS, *_NUMBERS, *_LOGS, *_NEW_FLAGS)
 """Names of the config features, in order."""
 GENERATED = CONFIG_FEATURES.index("is_generated")
 """Index of the feature that marks configs other than vendor kernels."""
-_FIRST_LOG = len(_FLAGS) + len(_NUMBERS)
+_OF_LOGS = slice(len(_FLAGS) + len(_NUMBERS), -len(_NEW_FLAGS))
+WIDENED_DIMENSIONS = (_FIRST_OF_NEW_OPS, len(CONFIG_FEATURES) - len(_NEW_FLAGS))
+"""Number of problem and of config features in ``WIDENED_VERSION``."""
 
 
 class ListFeatures:
@@ -128,10 +155,10 @@ class ListFeatures:
         """
         self.known = np.empty((len(CONFIG_FEATURES), len(columns)), dtype=np.float32)
         """Shape (C, n): shared summands of the features; the terms of a problem are added."""
-        rows = (terms.vendor, terms.bias, *_flags(terms), *_logs(terms))
+        rows = (terms.vendor, terms.bias, *_flags(terms), *_logs(terms), terms.scales_in_loop, terms.sums_apart)
         for row, values in zip(self.known, rows, strict=True):
             row[:] = values
-        np.log2(self.known[_FIRST_LOG:], out=self.known[_FIRST_LOG:])
+        np.log2(self.known[_OF_LOGS], out=self.known[_OF_LOGS])
         self.known[len(VENDOR_FLAGS) :, terms.vendors] = 0
 
 
@@ -191,7 +218,7 @@ def problem_features(shape: ProblemShape, hardware: Hardware) -> NDArray[np.floa
 
 def _of_problem(work: Work) -> NDArray[np.float32]:
     shape = work.shape
-    waves = [shape.b * -(-shape.m // m) * -(-shape.n // n) / work.device.multiprocessors for m, n in _VENDOR_TILES]
+    waves = [work.tiles(m, n) / work.device.multiprocessors for m, n in _VENDOR_TILES]
     logs = [
         shape.b,
         shape.m,
@@ -217,13 +244,35 @@ def _of_problem(work: Work) -> NDArray[np.float32]:
         shape.dtype == "float32",
         shape.tf32,
         OPS[shape.op].is_batched,
-        OPS[shape.op].has_bias,
+        OPS[shape.op].has_bias or shape.dimension("bias", default=False),
         shape.layout[0] == "t",
         shape.layout[1] == "t",
     ]
     features = [math.log2(each) for each in logs]
     features[_FIRST_FLAG:_FIRST_FLAG] = flags
-    return np.array(features, dtype=np.float32)
+    is_new = shape.dimensions or work.itemsize == 1 or work.products > 1
+    return np.array([*features, *(_of_new_ops(work) if is_new else _NOTHING_NEW)], dtype=np.float32)
+
+
+def _of_new_ops(work: Work) -> list[float]:
+    """Return the features from ``is_fp8`` on, in the order of ``PROBLEM_FEATURES``."""
+    shape, groups, recipes = work.shape, work.groups, work.recipes
+    form = shape.dimension("form")
+    used, longest = (groups.used, groups.longest / groups.mean) if groups else (1, 1)
+    return [
+        shape.dtype.startswith(FLOAT8),
+        is_int8(shape.dtype),
+        shape.dimension("fast_accum", default=False),
+        *(recipe in recipes for recipe in RECIPES),
+        OPS[shape.op].is_grouped,
+        *(form == each for each in (ROWS, COLUMNS, DEPTH)),
+        work.products > 1,
+        groups.skew if groups else 0,
+        math.log2(groups.count if groups else 1),
+        math.log2(used),
+        math.log2(longest),
+        math.log2(work.out_itemsize / work.itemsize),
+    ]
 
 
 def config_features(shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.float32]:
@@ -332,8 +381,8 @@ _SHIFTED = [
 
 
 def _shifts(work: Work) -> list[float]:
-    shape, roofline = work.shape, work.roofline_us
+    roofline = work.roofline_us
     waves = work.device.multiprocessors / work.bytes_moved
     times = (1, 1, 1e6 * work.memory_s, 1, 1, 1)
-    factors = (1 / shape.m, 1 / shape.n, 1 / shape.k, waves, *(time / roofline for time in times))
+    factors = (1 / work.m, 1 / work.n, 1 / work.k, waves, *(time / roofline for time in times))
     return [math.log2(factor) for factor in factors]

@@ -6,22 +6,25 @@ The figures are not a simulation. They are features of a learned model, which co
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_store.candidates.operands import row_lengths
 from diode_store.candidates.pipelining import NARROWEST_ASYNC_BYTES
-from diode_store.ops.work import itemsize
+from diode_store.ops import OPS
+from diode_store.ops.grouping import DEPTH
+from diode_store.ops.work import is_int8, itemsize
 from diode_store.records import is_vendor_template
-from diode_store.timing.roofline import LAUNCH_US, roofline
+from diode_store.timing.roofline import LAUNCH_US
+from diode_trainer.work import FLOAT8, NEUTRAL_BLOCK_K
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diode_store.candidates.columns import ConfigColumns
-    from diode_store.devices.descriptor import Descriptor
     from diode_store.records import ProblemShape
+    from diode_trainer.groups import Groups
+    from diode_trainer.work import Kind, Work
 
     Floats = NDArray[np.float32]
 
@@ -31,8 +34,6 @@ _ISSUE_US = 2e-3
 """Order of magnitude of the time in which a multiprocessor issues a warp's load."""
 BYTES_IN_FLIGHT = 32_768.0
 """Outstanding loads of a multiprocessor at full bandwidth (Little's law: 36 GB/s x 0.9 us)."""
-_WIDEST_ACCESS = 16
-"""Bytes of the widest global load (PTX ld.global.v4.b32)."""
 _WARP = 32
 _OTHER_REGISTERS = 30.0
 """Registers of a thread beside those below. These coefficients are rough fits to kernels that Triton and ptxas compiled
@@ -47,6 +48,8 @@ _PER_UNROLLED = 0.6
 """Per step of the unrolled loop over a tile's K without tensor cores, times the root of the accumulators."""
 _PER_UNROLLED_ALONE = 1.0
 """The same if K is one tile, which unrolls its loads as well."""
+_PER_SCALED = 0.85
+"""Per element of the operand tiles that a kernel multiplies by their scales in registers, in each iteration."""
 MOST_SECONDS = 3.0
 """Longest acceptable compile time; slower kernels have so many products per thread that they run out of registers."""
 _BASE_S = 0.3
@@ -59,6 +62,8 @@ _MOST_BLOCKS = 32
 """Resident blocks of one multiprocessor (CUDA C programming guide)."""
 _WGMMA_ROWS = 64
 """Rows of a warp group's tensor-core instruction (PTX wgmma.mma_async m64nNk16)."""
+_WGMMA_BYTES = 32
+"""Bytes along K of each row of that instruction (m64nNk32 for 8-bit operands)."""
 _WGMMA_WARPS = 4
 _FLOAT32 = "float32"
 _K_CONTIGUOUS = "nt"
@@ -66,51 +71,18 @@ _K_CONTIGUOUS = "nt"
 _ADDS_BIAS = "aten::bias_addmm"
 _HALF = 2
 """Bytes of a half-precision element."""
+_SINGLE = 4
+"""Bytes of a float32."""
+_GROUPED = frozenset(op.template for op in OPS.values() if op.is_grouped)
+"""Templates of grouped products. They are persistent and load tiles by TMA, as those with TMA in their names."""
+_SCALES_IN_LOOP = "main_loop_scaling"
+"""Part of the name of the template that multiplies operand tiles by their scales before each tensor-core product."""
 
 _EFFICIENCY = np.array([0.7, 0.5, 0.8, 0.2], dtype=np.float32)
 """Share of the peak that a tile reaches without tensor cores, with mma, with wgmma, and with transposing wgmma."""
 
 # Neutral values of absent parameters, so that no formula divides by zero.
-_NEUTRAL = {"block_m": 128, "block_n": 128, "block_k": 64, "group_m": 8, "num_stages": 4, "num_warps": 8}
-
-
-class Work:
-    """Demands of one problem on one device."""
-
-    def __init__(self, shape: ProblemShape, device: Descriptor) -> None:
-        self.shape = shape
-        self.device = device
-        bound = roofline(shape, device)
-        self.itemsize, self.flops, self.bytes_moved = bound.itemsize, bound.flops, bound.bytes_moved
-        self.compute_s, self.memory_s, self.roofline_us = bound.compute_s, bound.memory_s, bound.us
-        self.access_a, self.access_b, self.access_c = (
-            widest_access(extent, self.itemsize) for extent in (*row_lengths(shape), shape.n)
-        )
-
-    def kind(self, columns: ConfigColumns) -> Kind:
-        """Return the properties that the terms of a list depend on."""
-        short_k = min(self.shape.k, max(columns.largest_block_k, _NEUTRAL["block_k"]) + 1)
-        access = (self.access_a, self.access_b, self.access_c)
-        return Kind(self.shape.dtype, self.shape.layout, access, short_k, self.shape.m == 1, self.device)
-
-
-def widest_access(extent: int, itemsize: int) -> int:
-    """Return the bytes, at most 16, of the widest load that stays aligned in rows of ``extent`` elements."""
-    return min((extent & -extent) * itemsize, _WIDEST_ACCESS)
-
-
-class Kind(NamedTuple):
-    """Properties of a problem and a device that the terms of a list depend on."""
-
-    dtype: str
-    layout: str
-    access: tuple[int, int, int]
-    """Bytes of the widest loads of A and B, and of the widest stores."""
-    short_k: int
-    """K if a config of the list may cover it in one iteration; else a number that none covers."""
-    is_row: bool
-    """True if A has one row."""
-    device: Descriptor
+_NEUTRAL = {"block_m": 128, "block_n": 128, "block_k": NEUTRAL_BLOCK_K, "group_m": 8, "num_stages": 4, "num_warps": 8}
 
 
 class ListTerms:
@@ -125,7 +97,8 @@ class ListTerms:
         self.vendor = columns.template_mask(is_vendor_template)
         self.vendors = np.flatnonzero(self.vendor)
         self.bias = columns.template_mask(_ADDS_BIAS.__eq__)
-        self.tma = columns.template_mask(_is_tma)
+        self.tma = columns.template_mask(_is_persistent)
+        self.scales_in_loop = columns.template_mask(_scales_in_loop)
         self.allow_tf32 = columns.allow_tf32
         numbers = _numbers(columns)
         self.block_m, self.block_n, self.block_k, self.group_m, self.stages, self.warps = numbers
@@ -134,9 +107,14 @@ class ListTerms:
         # For float32 the tensor cores support TF32 only.
         self.tensor_cores = is_half | (self.allow_tf32 & np.bool_(kind.dtype == "float32"))
         large = (self.block_m >= _WGMMA_ROWS) & (self.warps >= _WGMMA_WARPS)
+        if self.itemsize < _HALF:
+            large &= self.block_k * self.itemsize >= _WGMMA_BYTES
         self.wgmma = self.tensor_cores & large & kind.device.architecture.has_wgmma
-        # wgmma reads TF32 only with K contiguous (PTX wgmma.mma_async); Triton transposes the other layouts first.
-        self.turns_over = self.wgmma & ~is_half & np.bool_(kind.layout != _K_CONTIGUOUS)
+        # wgmma reads all but 16-bit operands only with K contiguous (PTX wgmma.mma_async); Triton transposes the other
+        # layouts first. Scaled tiles pass through registers as well.
+        is_turned = np.bool_(self.itemsize != _HALF and kind.layout != _K_CONTIGUOUS)
+        self.turns_over = self.wgmma & (is_turned | self.scales_in_loop)
+        self.sums_apart = np.bool_(kind.sums_apart) & ~(self.vendor | self.scales_in_loop)
         self.one_iteration = self.block_k >= kind.short_k
         self._buffer()
         self._occupy()
@@ -162,6 +140,8 @@ class ListTerms:
         single_a, single_b = self.bytes_a * (self.buffers_a > 1), self.bytes_b * (self.buffers_b > 1)
         self.outstanding = self.shared_memory - single_a - single_b
         """Bytes of outstanding loads of a block."""
+        if self.scales_in_loop.any():  # the tensor cores read the scaled tile of B from shared memory
+            self.shared_memory += _SINGLE * self.block_n * self.block_k * self.scales_in_loop
 
     def _occupy(self) -> None:
         (access_a, access_b, access_c), architecture = self.kind.access, self.kind.device.architecture
@@ -172,7 +152,7 @@ class ListTerms:
         self.loads = loads_a + loads_b
         """Load instructions of a thread in an iteration."""
         self.loads[self.tma] = 1
-        self.stores = np.maximum(self.accumulators * (self.itemsize / access_c), 1)
+        self.stores = np.maximum(self.accumulators * (self.kind.out_itemsize / access_c), 1)
         """Store instructions of a thread at the end of a tile; an addition needs as many loads."""
         self.demand = self._register_demand(threads, loads_a, loads_b)
         """Registers that a thread needs, possibly more than it can have."""
@@ -189,10 +169,12 @@ class ListTerms:
         """Return how many copies of the tiles of A and B Triton's software pipeline keeps in shared memory.
 
         With wgmma the tensor cores read a stage while the next is loaded, which needs all stages; otherwise one less is
-        enough. Loops of one iteration are not pipelined. Loads of an operand too narrow for cp.async are not pipelined
-        either. This matches which bundled configs compiled, and which ran out of shared memory.
+        enough, as for 8-bit tiles that pass through registers. Loops of one iteration are not pipelined. Loads of an
+        operand too narrow for cp.async are not pipelined either. This matches which bundled configs compiled, and which
+        ran out of shared memory.
         """
-        pipelined: Floats = np.maximum(self.stages - ~self.wgmma, 1)
+        is_read_in_place = self.wgmma & ~self.turns_over if self.itemsize < _HALF else self.wgmma
+        pipelined: Floats = np.maximum(self.stages - ~is_read_in_place, 1)
         pipelined[~self.tma & self.one_iteration] = 1
         narrow = np.where(self.tma, pipelined, 1)
         wide_a, wide_b = (access >= NARROWEST_ASYNC_BYTES for access in self.kind.access[:2])
@@ -209,15 +191,24 @@ class ListTerms:
         for access, loads in zip(self.kind.access, (loads_a, loads_b), strict=False):
             if access < NARROWEST_ASYNC_BYTES:
                 demand += _PER_NARROW_LOAD * loads * ~self.tma
+        if self.kind.sums_apart:
+            demand += self.accumulators * (self.wgmma & self.sums_apart)
+        scaled = self.scales_in_loop
+        if scaled.any():
+            demand[scaled] += (_PER_SCALED * (self.block_m + self.block_n) * self.block_k / threads)[scaled]
         return demand
 
     def _time(self) -> None:
-        device = self.kind.device
+        device, is_integer = self.kind.device, is_int8(self.kind.dtype)
         flops = np.where(
             self.allow_tf32,
-            np.float32(device.peak_flops(self.itemsize, tf32=True)),
-            np.float32(device.peak_flops(self.itemsize)),
+            np.float32(device.peak_flops(self.itemsize, tf32=True, is_integer=is_integer)),
+            np.float32(device.peak_flops(self.itemsize, is_integer=is_integer)),
         )
+        if self.kind.dtype.startswith(FLOAT8) and device.architecture.has_wgmma:  # mma has no float8 on Hopper
+            flops = np.where(self.wgmma, flops, np.float32(device.peak_flops(_HALF)))
+        if self.scales_in_loop.any():  # scaled tiles are float32, which Triton multiplies as TF32
+            flops[self.scales_in_loop] = device.peak_flops(_SINGLE, tf32=True)
         # Each kind is a part of the one before, so the sum of the masks is an index.
         efficiency = _EFFICIENCY[self.tensor_cores.astype(np.intp) + self.wgmma + self.turns_over]
         work = 2e6 * self.block_m * self.block_n * self.block_k
@@ -271,13 +262,19 @@ def launch_terms(work: Work, terms: ListTerms) -> Floats:
     generated[:] = one[:] = 1
     sizes = np.array(((shape.m,), (shape.n,), (shape.k,)), dtype=np.float32)
     np.ceil(sizes / terms.blocks, out=rows[:3])
+    np.equal(k_iterations * terms.block_k, np.float32(shape.k), out=even_k, casting="unsafe")
+    if work.products > 1:
+        k_iterations *= work.products
+    if work.groups is not None:
+        _cover_groups(work.groups, terms, rows[:3], even_k)
     np.multiply(tiles_m, np.float32(shape.b), out=waves)
     np.multiply(waves, tiles_n, out=waves)
     np.divide(waves, np.float32(work.device.multiprocessors), out=waves)
     np.ceil(waves, out=busiest)
+    if work.groups is not None and work.groups.form == DEPTH:
+        np.maximum(busiest, np.float32(work.groups.longest / work.groups.mean), out=busiest)
     np.minimum(waves, one, out=busy)
     log_busy[:] = busy
-    np.equal(k_iterations * terms.block_k, np.float32(shape.k), out=even_k, casting="unsafe")
     np.ceil(waves / terms.occupancy, out=full_waves)
     # In a loop shorter than its pipeline each iteration waits for the one before it.
     np.add(np.maximum(k_iterations * terms.latency, np.float32(_ITERATION_LATENCY)), one, out=per_tile)
@@ -297,8 +294,20 @@ def launch_terms(work: Work, terms: ListTerms) -> Floats:
     return rows
 
 
-def _is_tma(template: str) -> bool:
-    return "tma" in template
+def _cover_groups(groups: Groups, terms: ListTerms, tiles: Floats, even_k: Floats) -> None:
+    """Set the blocks along the divided dimension, shape (3, n), to their mean over groups."""
+    blocks = terms.blocks[groups.dimension]
+    tiles[groups.dimension] = groups.tiles(blocks)
+    if groups.form == DEPTH:
+        even_k[:] = groups.is_even(blocks)
+
+
+def _is_persistent(template: str) -> bool:
+    return "tma" in template or template in _GROUPED
+
+
+def _scales_in_loop(template: str) -> bool:
+    return _SCALES_IN_LOOP in template
 
 
 def _numbers(columns: ConfigColumns) -> Floats:

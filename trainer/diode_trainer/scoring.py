@@ -16,8 +16,8 @@ import numpy as np
 from diode_store.candidates.pipelining import kernels_of
 from diode_store.devices.descriptor import describe
 from diode_trainer.features import GENERATED, ListFeatures, ModelInputs
-from diode_trainer.launch import Work
 from diode_trainer.uncertainty import MOST_TOGETHER, tried_in_turn
+from diode_trainer.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from diode_store.candidates.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
-    from diode_trainer.launch import Kind
     from diode_trainer.models import TimingNetwork
+    from diode_trainer.work import Kind
 
     Floats = NDArray[np.float32]
 
@@ -172,7 +172,8 @@ class Scorer:
         finalists, logs = listed.usable, np.full(len(columns), np.inf)
         kernels = kernels_of(columns, shape, hardware.vendor)
         most = _FINALISTS if kernels is None else _FINALISTS_OF_REPEATS
-        is_long = len(finalists) > most + len(listed.vendors)
+        # All members score the list of a grouped product, so that those of several routings have the same finalists.
+        is_long = work.groups is None and len(finalists) > most + len(listed.vendors)
         if self._scout is not None and listed.begun is not None and not exact and is_long:
             finalists, logs = listed.finalists_of(self._scout.score_list(inputs, listed.begun), most)
         members = self._members.score_all(inputs.rows(finalists))

@@ -14,7 +14,7 @@ import numpy as np
 
 from diode_store.candidates.operands import row_lengths
 from diode_store.ops.work import itemsize
-from diode_trainer.launch import widest_access
+from diode_trainer.work import widest_access
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

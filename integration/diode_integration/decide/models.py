@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
     from diode_integration.decide.ranking import Model
     from diode_store.records import Hardware, Problem
-    from diode_trainer.card import Card, Miss
+    from diode_trainer.card import Card
     from diode_trainer.catalogue import ModelFile
     from diode_trainer.corrections.corrections import Corrections
+    from diode_trainer.op_domain import Miss
 
 log = logging.getLogger("diode_integration")
 

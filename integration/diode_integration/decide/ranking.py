@@ -17,6 +17,7 @@ from diode_store.candidates.pipelining import kernels_of
 from diode_store.records import is_vendor_template
 from diode_trainer.launch import MOST_SECONDS, compile_seconds
 from diode_trainer.policy import Spread
+from diode_trainer.routing import predict_unrouted
 from diode_trainer.scoring import Prediction
 from diode_trainer.uncertainty import FEWEST_MEMBERS
 
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 
     from diode_store.candidates.columns import ConfigColumns
     from diode_store.records import Hardware, Problem, ProblemShape
-    from diode_trainer.card import Card, Miss
+    from diode_trainer.card import Card
     from diode_trainer.corrections.corrections import Corrections, ProblemOffsets
+    from diode_trainer.op_domain import Miss
 
 _CACHED_PROBLEMS = 1024
 """Number of predictions to keep: some 15 MB if each is of a whole EXHAUSTIVE list."""
@@ -252,6 +254,9 @@ class Predictor:
         return found.spread_out(quick, len(columns))
 
     def _ask(self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> Prediction:
+        return predict_unrouted(lambda routed: self._ask_of_one(routed, hardware, columns), shape)
+
+    def _ask_of_one(self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> Prediction:
         if isinstance(self.model, MembersModel):
             return self.model.predict(shape, hardware, columns)
         runtime_us = np.asarray(self.model.predict_us(shape, hardware, columns), dtype=np.float64)

@@ -101,7 +101,7 @@ class Corrections:
         problems = [
             {
                 "device": device,
-                "problem": vars(shape),
+                "problem": _plain(shape),
                 "others": _short(offsets.others),
                 "sides": {side: _short(offset) for side, offset in offsets.sides.items()},
                 "configs": [[*config, _short(offset)] for config, offset in offsets.configs.items()],
@@ -168,7 +168,15 @@ def _problem(plain: dict[str, Any]) -> tuple[tuple[Device, ProblemShape], Proble
         {side: _offset(offset) for side, offset in plain["sides"].items()},
         {_config(config): math.inf if offset is None else _offset(offset) for *config, offset in plain["configs"]},
     )
-    return ((name, arch, multiprocessors), ProblemShape(**plain["problem"])), offsets
+    shape = dict(plain["problem"])
+    named = tuple(sorted(dict(shape.pop("dimensions", {})).items()))
+    return ((name, arch, multiprocessors), ProblemShape(**shape, dimensions=named)), offsets
+
+
+def _plain(shape: ProblemShape) -> dict[str, Any]:
+    """Return a problem for JSON; one without named dimensions is as in older files."""
+    fields = {**vars(shape), "dimensions": dict(shape.dimensions)}
+    return {name: value for name, value in fields.items() if name != "dimensions" or value}
 
 
 def _config(values: list[Any]) -> Config:

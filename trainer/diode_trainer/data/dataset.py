@@ -26,6 +26,8 @@ _INGEST = "ingest measurements first, such as the bundled ones: `diode-ingest --
 FEW = f"drop --op or --dtype if they leave too much out, or {_INGEST.format('')}"
 """Remedy for too few problems."""
 
+UNKNOWN_OPS = "unknown_ops"
+"""Entry of a lineage: problems left out because the table of ops does not know their op, by op."""
 _ENOUGH_PROBLEMS = 40
 _ENOUGH_SHARE = 0.04
 """Problems, or share of the problems of a small data set, that an op, dtype or layout needs to count as covered. A
@@ -117,17 +119,23 @@ class ExampleSet:
         Problems with vendor kernels only do not count, as they do not show how templates rank.
         """
         from diode_trainer.card import Domain
+        from diode_trainer.op_domain import OpDomain, has_own_domain
 
         shapes = [example.shape for example in self.examples if not example.is_vendor.all()]
         shapes = shapes or [example.shape for example in self.examples]
+        ops = _covered(shape.op for shape in shapes)
+        plain = OpDomain.of([shape for shape in shapes if not has_own_domain(shape.op)], _covered)
         return Domain(
             hardware=tuple(self.devices()),
-            ops=_covered(shape.op for shape in shapes),
-            dtypes=_covered(shape.arithmetic for shape in shapes),
-            layouts=_covered(shape.layout for shape in shapes),
+            ops=ops,
+            dtypes=plain.dtypes,
+            layouts=plain.layouts,
             templates=tuple(sorted(set().union(*(example.templates_that_ran() for example in self)))),
-            shapes={
-                name: (min(getattr(s, name) for s in shapes), max(getattr(s, name) for s in shapes)) for name in "bmnk"
+            shapes=plain.shapes,
+            of_ops={
+                op: OpDomain.of([shape for shape in shapes if shape.op == op], _covered)
+                for op in ops
+                if has_own_domain(op)
             },
         )
 
@@ -142,11 +150,16 @@ def _described_best(devices: Iterable[CoveredHardware]) -> list[CoveredHardware]
     return [best[identity] for identity in sorted(best)]
 
 
-def _covered(values: Iterable[str]) -> tuple[str, ...]:
+def _covered(values: Iterable[Any]) -> tuple[Any, ...]:
     """Return the values that enough problems have."""
     counts = Counter(values)
     enough = min(_ENOUGH_PROBLEMS, _ENOUGH_SHARE * counts.total())
     return tuple(sorted(value for value, count in counts.items() if count >= enough))
+
+
+def with_unknown(ops: Mapping[str, int]) -> dict[str, Any]:
+    """Return the part of a lineage that counts problems left out for their unknown op, by op; empty without any."""
+    return {UNKNOWN_OPS: dict(sorted(ops.items()))} if ops else {}
 
 
 def ingest_first(database: str) -> str:
@@ -191,4 +204,5 @@ def _sorted_configs(example: Examples) -> Examples:
 
 def sort_key(shape: ProblemShape) -> tuple[Any, ...]:
     """Return a sort key that follows from the content of a problem."""
-    return shape.op, shape.arithmetic, shape.b, shape.m, shape.n, shape.k, shape.layout
+    named = tuple((name, str(value)) for name, value in shape.dimensions)
+    return shape.op, shape.arithmetic, shape.b, shape.m, shape.n, shape.k, shape.layout, named

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from diode_store.errors import DatasetError
 from diode_store.records import STOCK_POLICY
 from diode_store.timing.noise import noisiest
 from diode_store.timing.plausible import without_implausible
-from diode_trainer.data.dataset import Examples, ExampleSet, canonical
+from diode_trainer.data.dataset import Examples, ExampleSet, canonical, with_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -31,17 +31,23 @@ def load_measurements(
     Raises:
         DatasetError: no measurement is usable; the message begins with ``origin``.
     """
-    usable = [kept for m in measurements if _is_usable(m) and (kept := without_implausible(m))]
+    usable, unknown = [], dict[bytes, str]()
+    for m in measurements:
+        if not m.problem.is_known:
+            unknown[m.problem.key] = m.problem.op
+        elif _is_usable(m) and (kept := without_implausible(m)):
+            usable.append(kept)
     if not usable:
         raise DatasetError(
             f"{origin}: holds no usable measurement (replays, flagged ones, impossible times and those filtered by a"
-            " hook do not count)"
+            f" hook do not count{', nor those of unknown ops' if unknown else ''})"
         )
     usable = select(usable)
     groups: dict[tuple[bytes, bytes, bytes, str | None], list[Measurement]] = defaultdict(list)
     for m in usable:
         groups[m.hardware.key, m.environment.key, m.problem.key, m.timing_method.regime].append(m)
-    return ExampleSet(canonical(map(_merged, groups.values())), _lineage(usable))
+    lineage = _lineage(usable) | with_unknown(Counter(unknown.values()))
+    return ExampleSet(canonical(map(_merged, groups.values())), lineage)
 
 
 def _is_usable(m: Measurement) -> bool:

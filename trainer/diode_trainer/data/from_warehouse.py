@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from diode_store.candidates.names import DTYPES
 from diode_store.devices.known import split_names
 from diode_store.errors import DatasetError, NoMeasurementsError
 from diode_store.records import UNKNOWN_REGIME, is_regime
-from diode_trainer.data.dataset import ExampleSet, canonical, ingest_first, what_there_is
+from diode_trainer.data.dataset import ExampleSet, canonical, ingest_first, what_there_is, with_unknown
 from diode_trainer.data.streaming import stream_examples
 
 if TYPE_CHECKING:
@@ -96,11 +97,12 @@ def load_warehouse(url: str, wanted: ExampleFilter) -> Loaded:
     matched = match_measured(url, wanted)
     with connect(url, views=("training_examples",)) as connection:
         where, parameters = _condition(matched, wanted)
-        stream = stream_examples(connection, where, parameters)
+        unknown: Counter[str] = Counter()
+        stream = stream_examples(connection, where, parameters, unknown)
         examples = canonical(example for example in stream if wanted.has_regime(example.regime))
         if not examples:
             raise DatasetError(_nothing(connection, matched, wanted, ingest_first(url)))
-        lineage = _lineage(connection, where, parameters, wanted.regime)
+        lineage = _lineage(connection, where, parameters, wanted.regime) | with_unknown(unknown)
     return Loaded(ExampleSet(examples, lineage), matched)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
 from diode_store.errors import DatasetError
+from diode_store.ops import OPS, dimensions_of_text
 from diode_store.records import Hardware, ProblemShape, Source, TimingMethod
 from diode_store.timing.noise import usual_sigma
 from diode_store.warehouse import record_fields
@@ -38,9 +39,10 @@ _SHAPE = tuple(f.name for f in fields(ProblemShape))
 _IS_TOO_SHORT = f"outcome = 'ok' AND NOT coalesce(launch_hidden, false) AND runtime_us < {LAUNCH_MATTERS_US}"
 _FROM = """
 FROM observations
-WHERE list_contains($hardware, hardware_id) AND NOT is_replay AND flags IS NULL AND implausible IS NULL
+WHERE op IN ({ops}) AND m IS NOT NULL
+AND list_contains($hardware, hardware_id) AND NOT is_replay AND flags IS NULL AND implausible IS NULL
 AND ($source IS NULL OR source = $source)
-"""
+""".replace("{ops}", ", ".join(f"'{op}'" for op in OPS))
 _KEYS = f"hardware_id, {', '.join(_SHAPE)}, regime"
 _CONFIG = f"""
 template, {", ".join(f"coalesce({name}, 0) AS {name}" for name in INT_COLUMNS)}, coalesce(allow_tf32, false) AS allow
@@ -83,7 +85,8 @@ class _Row(NamedTuple):
     @classmethod
     def of(cls, row: Sequence[Any]) -> _Row:
         shape, config = 1 + len(_SHAPE), 1 + len(_SHAPE) + 3 + len(INT_COLUMNS)
-        return cls(row[0], ProblemShape(*row[1:shape]), row[shape], tuple(row[shape + 1 : config]), *row[config:])
+        found = ProblemShape(*(*row[1 : shape - 1], dimensions_of_text(row[shape - 1])))
+        return cls(row[0], found, row[shape], tuple(row[shape + 1 : config]), *row[config:])
 
     @property
     def sigma(self) -> float:

@@ -11,7 +11,7 @@ from diode_store.devices.known import KNOWN_DEVICES, NEXT_STEP, describe, known_
 from diode_store.errors import DatasetError, HardwareError, NoHardwareError, NoMeasurementsError, NoWarehouseError
 from diode_store.exchange.bundled import bundled_devices, bundled_segments
 from diode_store.records import UNKNOWN_REGIME, regime_group, regime_rank
-from diode_trainer.data.dataset import ExampleSet, ingest_bundled, what_there_is
+from diode_trainer.data.dataset import UNKNOWN_OPS, ExampleSet, ingest_bundled, what_there_is
 from diode_trainer.data.from_files import Files, FilesRead, read_files
 from diode_trainer.data.from_warehouse import ALL_REGIMES, ExampleFilter, load_warehouse, match_measured
 
@@ -270,13 +270,19 @@ def _matched(parts: Mapping[str, Collection[DeviceModel]]) -> str:
 
 
 def _notes(dataset: ExampleSet, matched: str) -> tuple[str, ...]:
-    return f"hardware: {matched}", f"data: {_summary(dataset)}"
+    return f"hardware: {matched}", f"data: {_summary(dataset)}", *_unknown(dataset.lineage.get(UNKNOWN_OPS, {}))
+
+
+def _unknown(ops: Mapping[str, int]) -> tuple[str, ...]:
+    """Return a line that counts the problems of unknown ops; nothing without any."""
+    told = ", ".join(f"{op} ({counted(number, 'problem')})" for op, number in ops.items())
+    return (f"left out: ops that this torch-diode does not know: {told}",) if told else ()
 
 
 def _summary(dataset: ExampleSet) -> str:
     domain = dataset.domain()
     ops = _named((example.shape.op for example in dataset), domain.ops)
-    dtypes = _named((example.shape.arithmetic for example in dataset), domain.dtypes)
+    dtypes = _named((example.shape.arithmetic for example in dataset), domain.all_dtypes)
     shapes = len({example.shape for example in dataset})
     again = f" ({shapes:,} distinct: one counts again in each regime and environment)" if shapes < len(dataset) else ""
     return (

@@ -12,6 +12,7 @@ from diode_store.command_line.render import counted
 from diode_store.errors import DatasetError
 from diode_trainer.data.dataset import FEW, sort_key
 from diode_trainer.data.held_out import Split
+from diode_trainer.routing import unrouted
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -54,18 +55,18 @@ def split_up(dataset: ExampleSet, split: Split, count: int) -> tuple[Fold, ...]:
 def folds(dataset: ExampleSet, count: int, seed: int = 0) -> tuple[Fold, ...]:
     """Split by problem into ``count`` folds; each problem is tested in exactly one.
 
-    Problems with equal op, dtype, sizes and layout stay together, as a model cannot tell them apart. The split depends
-    on the problems and ``seed`` alone, not on their order.
+    Problems with equal op, dtype, sizes and layout stay together, as a model cannot tell them apart. So do the routings
+    of a grouped product, as a compile cannot. The split depends on the problems and ``seed`` alone, not on their order.
 
     Raises:
         DatasetError: there are fewer distinct problems than folds.
     """
-    shapes = {example.shape for example in dataset}
+    shapes = {unrouted(example.shape) for example in dataset}
     if len(shapes) < count:
         distinct = counted(len(shapes), "distinct problem")
         raise DatasetError(f"{distinct} cannot be split into {count} folds; --folds 0 skips the evaluation, or {FEW}")
     fold_of = _dealt(shapes, count, seed)
-    part = np.array([fold_of[example.shape] for example in dataset])
+    part = np.array([fold_of[unrouted(example.shape)] for example in dataset])
     return tuple(Fold(np.flatnonzero(part != i), np.flatnonzero(part == i)) for i in range(count))
 
 
@@ -94,7 +95,7 @@ def family_folds(dataset: ExampleSet, count: int) -> tuple[Fold, ...]:
         least = held.index(min(held))
         groups[least].append(family)
         held[least] += size
-    drawn = _dealt({e.shape for e in dataset if e.family is not None and _is_drawn(e.family)}, count, seed=0)
+    drawn = _dealt({unrouted(e.shape) for e in dataset if e.family is not None and _is_drawn(e.family)}, count, seed=0)
     return tuple(
         _fold(dataset, group, {shape for shape in drawn if drawn[shape] == i}) for i, group in enumerate(groups)
     )
@@ -117,9 +118,11 @@ def holding_out(dataset: ExampleSet, families: Collection[str]) -> Fold:
 
 def _fold(dataset: ExampleSet, families: Collection[str], drawn: Collection[ProblemShape] = ()) -> Fold:
     """Return the fold that tests the problems of ``families`` and the drawn problems of the shapes ``drawn``."""
-    test = np.array([e.family in families or (e.shape in drawn and _is_drawn(e.family)) for e in dataset])
-    held = {dataset.examples[i].shape for i in np.flatnonzero(test)}
-    learned = np.array([example.shape not in held for example in dataset])
+    shapes = [unrouted(example.shape) for example in dataset]
+    pairs = zip([example.family for example in dataset], shapes, strict=True)
+    test = np.array([of in families or (shape in drawn and _is_drawn(of)) for of, shape in pairs])
+    held = {shapes[i] for i in np.flatnonzero(test)}
+    learned = np.array([shape not in held for shape in shapes])
     return Fold(np.flatnonzero(learned), np.flatnonzero(test))
 
 

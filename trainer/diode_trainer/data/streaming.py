@@ -6,18 +6,20 @@ and read once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
+from diode_store.ops import OPS, dimensions_of_text
 from diode_store.records import Hardware, ProblemShape, is_vendor_template
 from diode_store.warehouse import record_fields
 from diode_trainer.data.dataset import Examples
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 
     Rows = dict[str, NDArray[Any]]
 
-_SHAPE = tuple(f.name for f in fields(ProblemShape) if f.name != "tf32")
+_SHAPE = "op, dtype, b, m, n, k, layout, asks_for_tf32(dtype, scalars), dimensions"
+"""Columns of ``problems`` in the order of the fields of ``ProblemShape``."""
 _TIMINGS = """
 SELECT case_id, config_id, runtime_us, is_estimate
 FROM (SELECT * FROM training_timings {where})
@@ -42,13 +45,16 @@ ORDER BY case_id
 """
 
 
-def stream_examples(connection: DuckDBPyConnection, where: str, parameters: Sequence[Any]) -> Iterator[Examples]:
+def stream_examples(
+    connection: DuckDBPyConnection, where: str, parameters: Sequence[Any], unknown: Counter[str] | None = None
+) -> Iterator[Examples]:
     """Yield the examples by problem, hardware, environment and regime, in no order that means anything.
 
     Args:
         connection: result of ``diode_store.query.analytics.connect``.
         where: empty, or a WHERE clause over the columns of ``training_timings``, with ``?`` for values.
         parameters: values of the clause.
+        unknown: counts the problems left out because the table of ops does not know their op, by op.
 
     Raises:
         QueryError: the cache cannot be read.
@@ -58,7 +64,11 @@ def stream_examples(connection: DuckDBPyConnection, where: str, parameters: Sequ
     dimensions = _Dimensions.read(connection)
     for first, last in _parts(connection, dimensions.cases["case_id"]):
         for rows in _cases(stream(connection, _TIMINGS.format(where=where), [*parameters, first, last])):
-            yield dimensions.examples(rows)
+            example = dimensions.examples(rows)
+            if example is not None:
+                yield example
+    if unknown is not None:
+        unknown.update(dimensions.unknown.values())
 
 
 def _parts(connection: DuckDBPyConnection, cases: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
@@ -99,19 +109,22 @@ class _Dimensions:
 
     hardware: dict[int, Hardware]
     shapes: dict[int, ProblemShape]
+    ops: dict[int, str]
+    """Op of each problem without a shape."""
     configs: ConfigColumns
     is_vendor: NDArray[np.bool_]
     position: NDArray[np.intp]
     """Index in ``configs`` by config id."""
     cases: Rows
     """Columns of ids and names, sorted by the number of the case."""
+    unknown: dict[int, str]
+    """Op of each problem that was left out; filled by ``examples``."""
 
     @classmethod
     def read(cls, connection: DuckDBPyConnection) -> _Dimensions:
         hardware = connection.execute(f"SELECT id, {', '.join(record_fields.HARDWARE)} FROM hardware").fetchall()  # noqa: S608 - names
-        shapes = connection.execute(
-            f"SELECT id, {', '.join(_SHAPE)}, asks_for_tf32(dtype, scalars) FROM problems"  # noqa: S608 - names
-        ).fetchall()
+        problems = connection.execute(f"SELECT id, {_SHAPE} FROM problems").fetchall()  # noqa: S608 - names
+        known = [row for row in problems if is_known(row[1], row[4])]
         columns = ", ".join(f"coalesce({name}, 0)" for name in INT_COLUMNS)
         configs = connection.execute(
             f"SELECT id, template, {columns}, coalesce(allow_tf32, false) FROM configs ORDER BY id"  # noqa: S608 - names
@@ -121,20 +134,25 @@ class _Dimensions:
         found = ConfigColumns.from_rows([row[1:] for row in configs])
         return cls(
             {row[0]: Hardware(**dict(zip(record_fields.HARDWARE, row[1:], strict=True))) for row in hardware},
-            {row[0]: ProblemShape(*row[1:]) for row in shapes},
+            {row[0]: ProblemShape(*(*row[1:-1], dimensions_of_text(row[-1]))) for row in known},
+            {row[0]: row[1] for row in problems if not is_known(row[1], row[4])},
             found,
             found.template_mask(is_vendor_template),
             position,
             {name: _with_none(values) for name, values in connection.execute(_CASES).fetchnumpy().items()},
+            {},
         )
 
-    def examples(self, rows: Rows) -> Examples:
-        """Return the rows of one case as examples."""
+    def examples(self, rows: Rows) -> Examples | None:
+        """Return the rows of one case as examples; None for a problem without a shape."""
         at = self.position[rows["config_id"]]
         case = int(np.searchsorted(self.cases["case_id"], rows["case_id"][0]))
         hardware, environment, problem = (
             int(self.cases[name][case]) for name in ("hardware_id", "environment_id", "problem_id")
         )
+        if problem not in self.shapes:
+            self.unknown[problem] = self.ops[problem]
+            return None
         return Examples(
             hardware=self.hardware[hardware],
             environment=str(environment),
@@ -148,6 +166,11 @@ class _Dimensions:
             regime=self.cases["regime"][case],
             usual_sigmas=tuple(map(float, self.cases["usual_sigmas"][case])),
         )
+
+
+def is_known(op: str, m: int | None) -> bool:
+    """Return whether a problem of a warehouse has a shape that this version can read."""
+    return op in OPS and m is not None
 
 
 def _with_none(values: NDArray[Any]) -> NDArray[Any]:

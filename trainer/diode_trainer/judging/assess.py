@@ -12,6 +12,7 @@ from diode_trainer.data.splits import HOLD_OUT, Fold, folds, holding_out
 from diode_trainer.judging.baselines.compare import NOT_FITTED, STEPS_A_FOLD, forecast
 from diode_trainer.judging.metrics import NOTHING_TO_JUDGE, judgeable
 from diode_trainer.judging.standing import Standing, predict, standing
+from diode_trainer.routing import unrouted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -106,5 +107,5 @@ def _splits(model: TimingModel, dataset: ExampleSet, families: Collection[str], 
             "the model was trained on all of these problems, so --unseen leaves none; drop it (the figures then"
             " flatter the model) or give --dataset with other measurements"
         )
-    enough = len({dataset.examples[i].shape for i in test}) >= HOLD_OUT
+    enough = len({unrouted(dataset.examples[i].shape) for i in test}) >= HOLD_OUT
     return (Fold(fold.train, test),) if families or seen.any() or not enough else folds(dataset, HOLD_OUT)

@@ -17,6 +17,7 @@ from diode_store.errors import DatasetError
 from diode_store.exchange.foreign.torch_diode import upstream_shape
 from diode_store.kernels import INT_COLUMNS
 from diode_store.values.units import US_PER_MS
+from diode_trainer.judging.as_compiled import predict_as_compiled
 from diode_trainer.judging.metrics import eligible, judgeable, regrets
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def compare_with_autotune(
     for example in dataset:
         counted_ones = eligible(example, vendor=vendor)
         named = named_by(solution, example) & counted_ones
-        prediction = model.predict(example.shape, example.hardware, example.columns)
+        prediction = predict_as_compiled(model, example)
         turns = prediction.turns(np.flatnonzero(counted_ones))
         if not judgeable(example, vendor=vendor) or not np.isfinite(turns).any():
             not_ranked += 1

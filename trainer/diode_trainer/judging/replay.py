@@ -14,6 +14,7 @@ import numpy as np
 from diode_store.candidates.operands import has_whole_rows
 from diode_store.errors import DatasetError
 from diode_trainer.data.splits import holding_out
+from diode_trainer.judging.as_compiled import predict_as_compiled
 from diode_trainer.judging.metrics import NOTHING_TO_JUDGE, Regret, judgeable
 from diode_trainer.launch import compile_seconds, takes_too_long
 from diode_trainer.policy import Mode, Spread, select
@@ -177,7 +178,7 @@ def _replay_on(
     ]
     predictions = []
     for each in asked:
-        predictions.append(model.predict(each.shape, hardware, each.columns))
+        predictions.append(predict_as_compiled(model, each))
         on_problem()
     return replay(asked, predictions, calibration, policy, is_near=is_near)
 

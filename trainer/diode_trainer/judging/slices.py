@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from diode_store.devices.descriptor import describe
 from diode_store.errors import SettingsError
 from diode_trainer.judging.judgement import summarise
-from diode_trainer.launch import Work
+from diode_trainer.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +22,7 @@ _TIME_NAMES = ("under 10 us", "10 to 30 us", "30 to 100 us", "100 us to 1 ms", "
 _SIZES_GFLOP = (0.1, 1.0, 10.0, 100.0)
 _SIZE_NAMES = ("under 0.1 GFLOP", "0.1 to 1 GFLOP", "1 to 10 GFLOP", "10 to 100 GFLOP", "100 GFLOP or more")
 _NOT_NAMED = "unknown"
+_NONE = "none"
 _ALIGNMENTS = ("16 bytes", "8 bytes", "4 bytes", "2 bytes", "1 byte")
 
 
@@ -39,11 +40,19 @@ def _size(judgement: ProblemJudgement) -> str:
     return _SIZE_NAMES[bisect_right(_SIZES_GFLOP, _work(judgement).flops / 1e9)]
 
 
+def _groups(judgement: ProblemJudgement) -> str:
+    shape = judgement.shape
+    form, skew = shape.dimension("form"), shape.dimension("skew", 0)
+    return _NONE if form is None else f"{form}, skew {skew:g}"
+
+
 _SLICES: dict[str, tuple[Callable[[ProblemJudgement], str], tuple[str, ...]]] = {
     "op": (lambda judgement: judgement.shape.op, ()),
     "dtype": (lambda judgement: judgement.shape.arithmetic, ()),
     "layout": (lambda judgement: judgement.shape.layout, ()),
     "alignment": (_alignment, _ALIGNMENTS),
+    "scaling": (lambda judgement: str(judgement.shape.dimension("scaling", _NONE)), ()),
+    "groups": (_groups, ()),
     "size": (_size, _SIZE_NAMES),
     "time": (lambda judgement: _TIME_NAMES[bisect_right(_TIMES_US, judgement.best_us)], _TIME_NAMES),
     "winner": (lambda judgement: "vendor" if judgement.best_is_vendor else "Triton", ()),
@@ -56,8 +65,9 @@ _SLICES: dict[str, tuple[Callable[[ProblemJudgement], str], tuple[str, ...]]] = 
 SLICES = tuple(_SLICES)
 """Names of the ways to split an evaluation.
 
-``alignment`` is the widest access, at most 16 bytes, that keeps the rows of A, B and the result aligned. ``size`` is
-the amount of arithmetic, ``time`` the best measured time, and ``winner`` the side with the best kernel.
+``scaling`` is the recipe of scales, and ``groups`` the form and the skew of a grouped product. ``alignment`` is the
+widest access, at most 16 bytes, that keeps the rows of A, B and the result aligned. ``size`` is the amount of
+arithmetic, ``time`` the best measured time, and ``winner`` the side with the best kernel.
 """
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diode_trainer.judging.as_compiled import predict_as_compiled
 from diode_trainer.judging.baselines.compare import Baselines, Forecasts, compare
 from diode_trainer.judging.baselines.rivals import label
 from diode_trainer.judging.judgement import ProblemJudgement, judge_problems, summarise
@@ -58,8 +59,8 @@ class Standing:
 
 
 def predict(model: Scorer | TimingModel, examples: Sequence[Examples]) -> list[Prediction]:
-    """Return the predictions of all members for each problem's configs."""
-    return [model.predict(example.shape, example.hardware, example.columns, exact=True) for example in examples]
+    """Return the predictions of all members for each problem's configs, without the skew that no compile knows."""
+    return [predict_as_compiled(model, example, exact=True) for example in examples]
 
 
 def standing(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_trainer.artifact import TimingModel
+    from diode_trainer.card import Domain
 
 _BLOCKS = (64, 64, 32, 8, 3, 4)
 _MANY = 200
@@ -43,12 +44,8 @@ def verify(path: Path) -> str | None:
 
 def _question(model: TimingModel) -> tuple[ProblemShape, Hardware, ConfigColumns]:
     domain = model.card.domain
-    middle = {name: int((low * high) ** 0.5) for name, (low, high) in domain.shapes.items()}
-    sizes = {name: middle.get(name, 512) for name in "bmnk"}
-    op, dtype = next(iter(domain.ops), "mm"), next(iter(domain.dtypes), "bfloat16")
-    tf32 = dtype == "tf32"
-    b, m, n, k = (sizes[name] for name in "bmnk")
-    shape = ProblemShape(op, "float32" if tf32 else dtype, b, m, n, k, "nn", tf32)
+    op = next(iter(domain.ops), "mm")
+    shape = _middle(domain, op) if op not in domain.of_ops else domain.of_ops[op].example(op)
     device = next(iter(domain.hardware), None)
     hardware = (
         KNOWN_DEVICES[0]
@@ -58,3 +55,12 @@ def _question(model: TimingModel) -> tuple[ProblemShape, Hardware, ConfigColumns
     templates = domain.templates or ("aten::mm", "triton::mm")
     rows = [(name, *((0,) * len(_BLOCKS) if name.startswith("aten::") else _BLOCKS), False) for name in templates]
     return shape, hardware, ConfigColumns.from_rows(rows)
+
+
+def _middle(domain: Domain, op: str) -> ProblemShape:
+    middle = {name: int((low * high) ** 0.5) for name, (low, high) in domain.shapes.items()}
+    sizes = {name: middle.get(name, 512) for name in "bmnk"}
+    dtype = next(iter(domain.dtypes), "bfloat16")
+    tf32 = dtype == "tf32"
+    b, m, n, k = (sizes[name] for name in "bmnk")
+    return ProblemShape(op, "float32" if tf32 else dtype, b, m, n, k, "nn", tf32)

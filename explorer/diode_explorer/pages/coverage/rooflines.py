@@ -1,4 +1,4 @@
-"""The roofline in SQL: the least time that a device could need for a problem, as in ``diode_trainer.launch.Work``."""
+"""The roofline in SQL: the least time that a device could need for a problem, as in ``diode_trainer.work.Work``."""
 
 from __future__ import annotations
 

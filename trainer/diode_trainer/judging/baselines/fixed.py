@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_store.candidates.default_space import TEMPLATES, default_configs
+from diode_store.devices.descriptor import describe
 from diode_trainer.judging.baselines.contest import LeftOutError, config_keys
+from diode_trainer.judging.baselines.default_lists import default_lists
 from diode_trainer.judging.metrics import KS, eligible
+from diode_trainer.op_domain import has_own_domain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -67,20 +69,27 @@ def default_list_regrets(contest: Contest) -> Floats:
     """Return regret@k of Inductor's DEFAULT search space, shape (m, len(KS)).
 
     Inductor benchmarks the whole list, so regret is equal for every k. Problems without a config of the list have NaN.
+    So have all problems of an op with a list of its own, if the data has too little of that list.
 
     Raises:
-        LeftOutError: the data has too little of the list.
+        LeftOutError: the data has too little of all lists.
     """
-    coverage, rows = [], []
+    coverage, rows = defaultdict[str, list[float]](list), []
+    kinds = []
     for example in contest.tested():
-        listed = default_configs(example.shape)
+        memory = describe(example.hardware).shared_memory_per_block_bytes
+        lists = default_lists(example.shape, memory)
         keys = [key[: len(key) - 1] for key in config_keys(example)]
-        in_list = np.array([key[0] in TEMPLATES and key[1:] in listed for key in keys])
-        coverage.append(len({key[1:] for key, held in zip(keys, in_list, strict=True) if held}) / len(listed))
+        in_list = np.array([key[1:] in lists.get(key[0], ()) for key in keys])
+        held = len({key[1:] for key, is_held in zip(keys, in_list, strict=True) if is_held})
+        kinds.append(example.shape.op if has_own_domain(example.shape.op) else "")
+        coverage[kinds[-1]].append(held / max(1, *map(len, lists.values())))
         tried = eligible(example, vendor=contest.vendor) & (in_list | example.is_vendor)
         best = example.runtime_us[tried].min() / contest.runtimes(example).min() if tried.any() else np.nan
         rows.append(np.full(len(KS), best))
-    held = float(np.mean(coverage)) if coverage else 0.0
-    if held < _LEAST_COVERAGE:
-        raise LeftOutError(f"the data holds {held:.0%} of its configs, {_LEAST_COVERAGE:.0%} needed")
-    return np.array(rows)
+    shares = {kind: float(np.mean(share)) for kind, share in coverage.items()}
+    if all(share < _LEAST_COVERAGE for share in shares.values()):
+        share = float(np.mean([share for of_kind in coverage.values() for share in of_kind])) if coverage else 0.0
+        raise LeftOutError(f"the data holds {share:.0%} of its configs, {_LEAST_COVERAGE:.0%} needed")
+    is_held = np.array([shares[kind] >= _LEAST_COVERAGE for kind in kinds])
+    return np.where(is_held[:, None], rows, np.nan)

@@ -14,6 +14,7 @@ import numpy as np
 
 from diode_store.errors import first_line
 from diode_trainer.judging.baselines.contest import LeftOutError
+from diode_trainer.op_domain import has_own_domain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,7 +76,7 @@ class _Lists:
         """Return BLOCK_M, BLOCK_N, BLOCK_K, warps and stages of each listed kernel, shape (r, 5), best first."""
         shape, name = example.shape, _DEVICES.get(example.hardware.name)
         precision, layout = _PRECISIONS.get(shape.arithmetic), _LAYOUTS.get(shape.layout)
-        if name is None or precision is None or layout is None:
+        if name is None or precision is None or layout is None or has_own_domain(shape.op):
             return None
         interface = self._interface(name)
         layouts = self._library.NvMatmulHeuristicsMatmulLayout

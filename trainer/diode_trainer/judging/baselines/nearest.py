@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from diode_trainer.data.dataset import Examples
     from diode_trainer.judging.baselines.contest import ConfigKey, Floats
 
+_OF_A_KIND = frozenset({"scaling", "fast_accum", "out_dtype", "b_dtype", "bias", "form"})
+"""Named dimensions that near problems share."""
 _KEPT = 256
 """Number of training problems whose times are cached."""
 
@@ -24,8 +26,9 @@ _KEPT = 256
 def nearest_problem(train: Sequence[Examples], test: Sequence[Examples], /, *, vendor: bool) -> Iterable[Floats]:
     """Rank configs by their times on the nearest training problem; configs without a time there are never tried.
 
-    The distance is Euclidean in the logarithms of B, M, N and K. Problems of the same device, op, dtype and layout come
-    first; without any, those of the same device, op and dtype. Problems without a common config are passed over.
+    The distance is Euclidean in the logarithms of B, M, N and K. Problems of the same device, op, dtype, layout and
+    kind of scaling and grouping come first; without any, those of the same device, op and dtype. Problems without a
+    common config are passed over.
 
     Raises:
         LeftOutError: there is no training problem.
@@ -70,7 +73,8 @@ def _kinds(example: Examples) -> tuple[Hashable, Hashable]:
     """Return the keys that comparable problems share: the strict one, and the one to fall back on."""
     shape = example.shape
     loose = (example.hardware.key, shape.op, shape.arithmetic)
-    return (*loose, shape.layout), loose
+    named = tuple((name, value) for name, value in shape.dimensions if name in _OF_A_KIND)
+    return (*loose, shape.layout, named), loose
 
 
 def _log_sizes(example: Examples) -> Floats:

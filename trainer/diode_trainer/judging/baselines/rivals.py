@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diode_store.command_line.render import counted
+from diode_trainer.judging.as_compiled import predict_as_compiled
 from diode_trainer.judging.baselines.contest import LeftOutError
 from diode_trainer.scoring import Prediction
 
@@ -37,7 +38,7 @@ def rivals_predictions(rival: TimingModel, examples: Sequence[Examples]) -> list
         those = f"it was trained on {sum(seen):,} of these {counted(len(examples), 'problem')}"
         raise LeftOutError(those if all(seen) else f"{those}, and knows none of the others")
     return [
-        rival.predict(each.shape, each.hardware, each.columns, exact=True)
+        predict_as_compiled(rival, each, exact=True)
         if asked
         else Prediction.without_members(np.full(len(each), np.nan))
         for each, asked in zip(examples, known, strict=True)
