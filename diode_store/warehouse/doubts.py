@@ -30,7 +30,7 @@ _OF_A_DECISION = ("decided_by", "reason", "mode", "policy", "model_sha256", "can
 def doubts_of(measurement: Measurement, table: TimingTable, now: datetime) -> Iterator[str]:
     """Yield a line for each value of ``measurement`` that cannot be true."""
     bound = bound_of(measurement.problem, measurement.hardware)
-    where = f"{measurement.hardware.name}, {problem_text(measurement.problem.shape)}"
+    where = f"{measurement.hardware.name}, {problem_text(measurement.problem)}"
     if clock_is_off(measurement.measured_at, now):
         yield f"{where}: measured_at is {measurement.measured_at}, so that the clock there was off"
     if are_plausible(table.runtimes_us, table.p10_us, table.p90_us, bound):
