@@ -153,9 +153,11 @@ class Problem:
 
         False too for inputs that this op does not take, as of a warehouse whose writer did not know the op.
         """
-        if self.op not in OPS:
+        entry = OPS.get(self.op)
+        if entry is None:
             return False
         try:
+            _check_inputs(entry, self.inputs)
             self.shape  # noqa: B018 - raises for inputs that do not fit
         except (RecordError, LookupError, ValueError):
             return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from any_op import CONV, scaled
 from stored import content
 
 from diode_store.records import Environment, Outcome, Problem, TensorSpec, Timing, TimingMethod
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from conftest import MakeMeasurement, RunCommand
     from diode_store.records import Measurement
 
-EVERYTHING = "3 measurements with 7 timings"
+EVERYTHING = "5 measurements with 13 timings"
 """What `diode` says of the number of ``everything``."""
 
 
@@ -45,7 +46,8 @@ def everything(make: MakeMeasurement) -> list[Measurement]:
         measured_at=None,
         **{**EVERY_FIELD, "timing_method": TimingMethod("min", flush_l2=False, launch_hidden=True, regime="graph")},
     )
-    return [base, full, make(3, environment=Environment(), runtimes=(None,))]
+    others = [make(4, problem=scaled()), make(5, problem=CONV)]
+    return [base, full, make(3, environment=Environment(), runtimes=(None,)), *others]
 
 
 class RoundTrip(NamedTuple):
