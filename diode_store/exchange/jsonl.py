@@ -71,9 +71,9 @@ LINE_VERSION = 1
 TIMING_METHOD = TimingMethod(statistic="median", flush_l2=True, launch_hidden=True)
 """Timing method of ``runtime_us``, unless the line or the context says otherwise."""
 
-_PROBLEM_FIELDS = ("op", "inputs", "choices")
-_SHAPE_FIELDS = ("dtype", "B", "M", "N", "K", "layout")
-"""Fields that a line of a known op must have beside these."""
+_PROBLEM_FIELDS = ("op", "dtype", "B", "M", "N", "K", "layout", "inputs", "choices")
+_OF_ANY_OP = ("op", "inputs", "choices")
+"""Fields that a line of an unknown op must have."""
 _OPTIONAL_PROBLEM_FIELDS = ("scalars", "problem_extra", "dimensions")
 _SPREAD = ("repeats", "p10_us", "p90_us")
 _CHOICE_FIELDS = frozenset({"template", "kwargs", "runtime_us", "outcome", "is_estimate", *_SPREAD, "extra"})
@@ -133,9 +133,8 @@ def measurement_of(row: Mapping[str, Any], context: ImportContext) -> Measuremen
     Raises:
         RecordError: a field is missing, has the wrong type or contradicts another; the message names it.
     """
-    require(row, _PROBLEM_FIELDS)
-    if isinstance(row["op"], str) and row["op"] in OPS:
-        require(row, _SHAPE_FIELDS)
+    op = row.get("op", "")
+    require(row, _OF_ANY_OP if isinstance(op, str) and op and op not in OPS else _PROBLEM_FIELDS)
     content = {**_metadata(row, context), "problem": problem_of(row)}
     measurement = _validated(content, _rows(row["choices"]), row)
     asked = check_shape(row, measurement.problem)
@@ -221,7 +220,7 @@ def _metadata(row: Mapping[str, Any], context: ImportContext) -> dict[str, Any]:
         raise RecordError(
             f"record version {shown(row['v'])} is newer than {LINE_VERSION}, the newest a line has; upgrade torch-diode"
         )
-    others = {*_PROBLEM_FIELDS, *_SHAPE_FIELDS, *_OPTIONAL_PROBLEM_FIELDS}
+    others = {*_PROBLEM_FIELDS, *_OPTIONAL_PROBLEM_FIELDS}
     content = {
         "source": Source.IMPORT,
         "environment": asdict(context.environment),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from any_op import CONV, scaled
 from stored import content
 
 from diode_store.records import Environment, Outcome, Problem, TensorSpec, Timing, TimingMethod
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from conftest import MakeMeasurement, RunCommand
     from diode_store.records import Measurement
 
-EVERYTHING = "5 measurements with 13 timings"
+EVERYTHING = "3 measurements with 7 timings"
 """What `diode` says of the number of ``everything``."""
 
 
@@ -46,8 +45,7 @@ def everything(make: MakeMeasurement) -> list[Measurement]:
         measured_at=None,
         **{**EVERY_FIELD, "timing_method": TimingMethod("min", flush_l2=False, launch_hidden=True, regime="graph")},
     )
-    others = [make(4, problem=scaled()), make(5, problem=CONV)]
-    return [base, full, make(3, environment=Environment(), runtimes=(None,)), *others]
+    return [base, full, make(3, environment=Environment(), runtimes=(None,))]
 
 
 class RoundTrip(NamedTuple):
