@@ -57,10 +57,10 @@ def counted(number: int, noun: str) -> str:
 def problem_text(problem: ProblemShape | Problem) -> str:
     """Return a problem in short.
 
-    - ``mm bf16 64x128x256 nn`` (M x N x K), of a batch ``bmm bf16 8x64x128x256 nn``
-    - ``scaled_mm e4m3 16x6144x4096 nt row fast → bf16``: scaling, fast accumulation, dtype of the output
-    - ``grouped_mm bf16 8 x (256x4096x2048) nt 2d3d skew 1``: groups of a mean size, form and skew
-    - ``conv[bf16 128x256, bf16 64x3x3]``: the inputs of an op that this version does not know
+    - ``mm bf16 64x128x256 nn``: op, dtype, M x N x K, layout. A batch comes first: ``bmm bf16 8x64x128x256 nn``.
+    - ``scaled_mm e4m3 16x6144x4096 nt row fast → bf16``: scaling, fast accumulation, dtype of the output.
+    - ``grouped_mm bf16 8 x (256x4096x2048) nt 2d3d skew 1``: groups of a mean size, form, skew.
+    - ``conv[bf16 128x256, bf16 64x3x3]``: the inputs of an op that this version does not know.
 
     ``diode_store.views.problem_sql`` makes the same text in SQL.
     """

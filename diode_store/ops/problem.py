@@ -56,7 +56,7 @@ class ProblemShape:
     """True if float32 may be multiplied as TF32, which uses other, several times faster kernels."""
 
     dimensions: Dimensions = ()
-    """What else tells problems of an op apart, sorted by name; empty for ops that are told apart by the fields above.
+    """Properties beyond the fields above that tell problems of an op apart, sorted by name; empty without any.
 
     - ``scaling`` of scaled ops: a recipe as in ``diode_store.ops.scaling``.
     - ``fast_accum``: True if float8 products may be summed with less precision.
