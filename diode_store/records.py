@@ -257,8 +257,8 @@ class Measurement:
         """Check what no reader could repair.
 
         Raises:
-            RecordError: a uid of another length, a time without a zone, a flag of several words, no timing, a config
-                timed twice, or metrics that ``check_metrics`` refuses.
+            RecordError: a uid of another length, a time without a zone, a flag of several words, no timing, or a config
+                timed twice; also metrics that ``check_metrics`` refuses.
         """
         if not isinstance(self.uid, bytes) or len(self.uid) != KEY_BYTES:
             raise RecordError(f"a measurement's uid must be {KEY_BYTES} bytes, not {self.uid!r}")
@@ -297,8 +297,7 @@ def check_metrics(metrics: Sequence[Metric], timings: int) -> None:
     """Check metrics of a measurement with some number of timings.
 
     Raises:
-        RecordError: too many metrics, a name that is no identifier or occurs twice, a unit that is no text, another
-            number of values than of timings, no value at all, or a value that is no finite number.
+        RecordError: too many metrics, a bad name or unit, a wrong number of values, or a value that is not finite.
     """
     if len(metrics) > MOST_METRICS:
         raise RecordError(f"a measurement has at most {MOST_METRICS} metrics, not {len(metrics)}")

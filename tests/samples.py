@@ -14,6 +14,7 @@ from diode_store.records import (
     Hardware,
     KernelConfig,
     Measurement,
+    Metric,
     Outcome,
     Problem,
     Source,
@@ -50,8 +51,9 @@ EVERY_FIELD: dict[str, Any] = {
     "licence": "MIT",
     "superseded_by": bytes(range(16)),
     "extra": {"note": "ä", "list": [1, 2.5, None], "map": {"deep": None}},
+    "metrics": (Metric("registers_per_thread", "", (None, 32, 255)), Metric("spills", "B", (0.0, None, 1.5))),
 }
-"""A value for every field of a measurement that most measurements leave at its default."""
+"""A value for every field of a measurement of three timings that most measurements leave at its default."""
 
 
 class MakeMeasurement(Protocol):

@@ -79,7 +79,7 @@ _LEFT_OUT = {
     "summaries": ("changed", "changed.case_no = here.case_no"),
 }
 """Table of the base → the table of the recent file that says what to leave out, and how."""
-_READ_AS = {**{name: f"stored_{name}" for name in FACTS}, "metrics": "metric_names"}
+READ_AS = {**{name: f"stored_{name}" for name in FACTS}, "metrics": "metric_names"}
 """Names of tables whose own names are those of views."""
 
 
@@ -118,9 +118,9 @@ def sources(reading: Reading, kinds: Iterable[str]) -> dict[str, str]:
             gone, condition = _LEFT_OUT.get(name, ("", ""))
             without = f" ANTI JOIN {RECENT}.{gone} ON {condition}" if counts.get(gone) else ""
             parts.insert(0, f"SELECT here.* FROM {BASE}.{name} AS here{without}")
-        found[_READ_AS.get(name, name)] = " UNION ALL ".join(parts) or _nothing(columns)
+        found[READ_AS.get(name, name)] = " UNION ALL ".join(parts) or _nothing(columns)
     for name, columns in SNAPSHOTS.items():
-        found[_READ_AS.get(name, name)] = f"SELECT * FROM {RECENT}.{name}" if RECENT in there else _nothing(columns)
+        found[READ_AS.get(name, name)] = f"SELECT * FROM {RECENT}.{name}" if RECENT in there else _nothing(columns)
     return found
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from diode_store.cache.cache import RECENT
 from diode_store.cache.layout import SNAPSHOTS
-from diode_store.cache.tables import NOW
+from diode_store.cache.tables import NOW, READ_AS
 from diode_store.records import Hardware
 from diode_store.views.roofline_sql import hardware_table, peaks_of
 from diode_store.views.view_files import base_statements, definition
@@ -58,7 +58,7 @@ class World:
         make_hardware(connection, f"FROM {RECENT}.hardware")
         for name in SNAPSHOTS:
             if name != "hardware":
-                connection.execute(f"CREATE VIEW {name} AS FROM {RECENT}.{name}")
+                connection.execute(f"CREATE VIEW {READ_AS.get(name, name)} AS FROM {RECENT}.{name}")
         connection.execute(f"CREATE VIEW stored_metric_values AS FROM {NOW}.stored_metric_values")
         connection.execute(f"CREATE VIEW known_cases AS FROM {NOW}.known_cases")
         self._shown: list[int] = []

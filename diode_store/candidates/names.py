@@ -20,7 +20,14 @@ from diode_store.values import checks
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+DTYPES = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp32": "float32",
+    "fp64": "float64",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+}
 """Short names of dtypes, as people type them → PyTorch's."""
 SHORT_DTYPES = {name: short for short, name in DTYPES.items()}
 

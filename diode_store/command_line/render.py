@@ -11,10 +11,16 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from diode_store.candidates.names import SHORT_DTYPES
+from diode_store.ops import Problem
+from diode_store.ops.grouping import COLUMNS, DEPTH, ROWS
 
 if TYPE_CHECKING:
-    from diode_store.records import ProblemShape
+    from collections.abc import Iterator
 
+    from diode_store.ops import ProblemShape
+
+MOST_INPUTS = 4
+"""Number of inputs that the text of an unknown op has; more are an ellipsis."""
 _GAP = "  "
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 
@@ -48,11 +54,59 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def problem_text(shape: ProblemShape) -> str:
-    """Return a problem in short: ``mm bf16 64x128x256 nn`` (M x N x K), of a batch ``bmm bf16 8x64x128x256 nn``."""
-    sizes = [shape.m, shape.n, shape.k] if shape.b == 1 else [shape.b, shape.m, shape.n, shape.k]
-    dtype = SHORT_DTYPES.get(shape.arithmetic, shape.arithmetic)
-    return f"{shape.op} {dtype} {'x'.join(map(str, sizes))} {shape.layout}"
+def problem_text(problem: ProblemShape | Problem) -> str:
+    """Return a problem in short.
+
+    - ``mm bf16 64x128x256 nn``: op, dtype, M x N x K, layout. A batch comes first: ``bmm bf16 8x64x128x256 nn``.
+    - ``scaled_mm e4m3 16x6144x4096 nt row fast → bf16``: scaling, fast accumulation, dtype of the output.
+    - ``grouped_mm bf16 8 x (256x4096x2048) nt 2d3d skew 1``: groups of a mean size, form, skew.
+    - ``conv[bf16 128x256, bf16 64x3x3]``: the inputs of an op that this version does not know.
+
+    ``diode_store.views.problem_sql`` makes the same text in SQL.
+    """
+    if isinstance(problem, Problem):
+        return problem_text(problem.shape) if problem.is_known else _inputs_text(problem)
+    shape = problem
+    sizes = f"{shape.m}x{shape.n}x{shape.k}"
+    if form := shape.dimension("form"):
+        sizes = f"{shape.b} x ({sizes})"
+    elif shape.b > 1:
+        sizes = f"{shape.b}x{sizes}"
+    words = [shape.op, _short(shape.arithmetic), sizes, shape.layout, *([form] if form else [])]
+    return " ".join([*words, *_dimension_words(shape)])
+
+
+def unknown_op_line(op: str, measurements: int) -> str:
+    """Return the note on measurements of an op that this version does not know."""
+    told = f"{counted(measurements, 'measurement')} of {printable(op)}"
+    return f"{told}: this torch-diode does not know the op; it keeps them and ranks none of its kernels"
+
+
+def _dimension_words(shape: ProblemShape) -> Iterator[str]:
+    form, total = shape.dimension("form"), shape.dimension("total")
+    mean = {ROWS: shape.m, COLUMNS: shape.n, DEPTH: shape.k}.get(form)
+    if mean is not None and total not in {None, shape.b * mean}:
+        yield f"total {total}"
+    if skew := shape.dimension("skew"):
+        yield f"skew {skew:g}"
+    if scaling := shape.dimension("scaling"):
+        yield str(scaling)
+    yield from (word for name, word in (("fast_accum", "fast"), ("bias", "bias")) if shape.dimension(name))
+    if out_dtype := shape.dimension("out_dtype"):
+        yield f"→ {_short(out_dtype)}"
+
+
+def _inputs_text(problem: Problem) -> str:
+    shown = [
+        " ".join(filter(None, (_short(dtype), "x".join(map(str, size)))))
+        for dtype, size, _ in problem.inputs[:MOST_INPUTS]
+    ]
+    more = ["…"] if len(problem.inputs) > MOST_INPUTS else []
+    return f"{problem.op}[{', '.join([*shown, *more])}]"
+
+
+def _short(dtype: str) -> str:
+    return SHORT_DTYPES.get(dtype, dtype)
 
 
 def _float_text(value: float) -> str:

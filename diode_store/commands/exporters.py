@@ -33,6 +33,7 @@ _SINGULAR = {
 _OBSERVATIONS = """
 SELECT
     o.*,
+    metrics_json(o.measurement_id, o.config_id) AS metrics,
     m.extra AS measurement_extra,
     h.extra AS hardware_extra,
     e.extra AS environment_extra,

@@ -25,7 +25,7 @@ from diode_store.commands.query import AllMatchesOption, CsvOption, NoSyncOption
 from diode_store.commands.results import json_lines
 from diode_store.devices.known import describe
 from diode_store.errors import NO_MEASUREMENTS, QueryError
-from diode_store.records import ProblemShape
+from diode_store.ops import ProblemShape, dimensions_of_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,11 +70,12 @@ WITH vendor AS (
     GROUP BY ALL
 )
 SELECT
-    f.hardware, f.torch, f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.tf32,
+    f.hardware, f.torch, f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.dimensions, f.tf32,
     {_KERNEL.format("f")} AS kernel,
     f.runtime_us, v.vendor_us, v.vendor_us / f.runtime_us AS speedup,
     {_KERNEL.format("r")} AS runner_up, f.runner_up_us,
     len(f.tie_config_ids) - 1 AS ties, f.repeats, f.config_id, f.tie_config_ids, f.regime,
+    problem_text(f.op, {_ARITHMETIC}, f.b, f.m, f.n, f.k, f.layout, f.dimensions, f.inputs) AS problem,
     {_ORDER}
 FROM fastest_configs AS f
 LEFT JOIN vendor AS v
@@ -98,9 +99,9 @@ ORDER BY f.config_id, f.problem_id, f.environment_id
 """  # noqa: S608 - as above
 
 _SHAPES = """
-SELECT DISTINCT f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.tf32
+SELECT DISTINCT f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.tf32, f.dimensions
 FROM fastest_configs AS f
-WHERE f.hardware_id = $1 AND ($2 IS NULL OR f.op = $2)
+WHERE f.hardware_id = $1 AND ($2 IS NULL OR f.op = $2) AND f.m IS NOT NULL
 """
 _VIEWS = ("fastest_configs", "fastest_by_template", "config_rank", "coverage")
 """Views that these queries read."""
@@ -114,11 +115,14 @@ class Row(NamedTuple):
     torch: str
     op: str
     dtype: str
-    b: int
-    m: int
-    n: int
-    k: int
-    layout: str
+    b: int | None
+    """None for an op that this version does not know, like the next four."""
+    m: int | None
+    n: int | None
+    k: int | None
+    layout: str | None
+    dimensions: str | None
+    """JSON of the other dimensions of the problem."""
     tf32: bool
     """True if float32 may be multiplied as TF32, as requested."""
     kernel: str
@@ -136,6 +140,8 @@ class Row(NamedTuple):
     tie_config_ids: list[int]
     regime: str | None
     """Timing regime; if there are several, the one nearest to deployment."""
+    problem: str
+    """The problem in short."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +265,9 @@ def _fastest(connection: Any, devices: Sequence[Device], wanted: _Wanted) -> lis
     for device in devices:
         found += connection.execute(_FASTEST, {"hardware_id": device.id, **vars(wanted)}).fetchall()
     width = len(Row._fields)
-    return [Row(*row[:width]) for row in sorted(found, key=lambda row: row[width:])]
+    # An unknown op has no sizes, and None has no order.
+    ordered = sorted(found, key=lambda row: [(value is None, value or 0) for value in row[width:]])
+    return [Row(*row[:width]) for row in ordered]
 
 
 def _cover(connection: Any, devices: Sequence[Device], wanted: _Wanted, kernels: int) -> list[CoverRow]:
@@ -299,9 +307,8 @@ def _readable(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[object, 
 
 
 def _readable_row(row: Row) -> tuple[object, ...]:
-    shape = ProblemShape(row.op, row.dtype, row.b, row.m, row.n, row.k, row.layout, row.tf32)
     times = (_short(row.kernel), row.runtime_us, row.vendor_us, row.speedup)
-    return (problem_text(shape), *times, _short(row.runner_up), row.runner_up_us, row.ties)
+    return (row.problem, *times, _short(row.runner_up), row.runner_up_us, row.ties)
 
 
 def _short(kernel: str | None) -> str | None:
@@ -312,8 +319,14 @@ def _short(kernel: str | None) -> str | None:
 def _nearest(connection: Any, devices: Sequence[Device], wanted: _Wanted) -> str:
     """List the measured shapes of the same op that are nearest to ``wanted``; empty if there are none."""
     rows = (connection.execute(_SHAPES, [device.id, wanted.op]).fetchall() for device in devices)
-    shapes = sorted({ProblemShape(*row) for found in rows for row in found}, key=wanted.distance)
+    found = {_shape(*row) for each in rows for row in each}
+    shapes = sorted(found, key=wanted.distance)
     return f"nearest measured: {', '.join(map(problem_text, shapes[:_NEAREST]))}" if shapes else ""
+
+
+def _shape(*values: Any) -> ProblemShape:
+    *fields, dimensions = values
+    return replace(ProblemShape(*fields), dimensions=dimensions_of_text(dimensions))
 
 
 def _what_there_is(connection: Any, devices: Sequence[Device]) -> str:

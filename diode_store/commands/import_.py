@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diode_store.command_line.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
-from diode_store.command_line.render import counted
+from diode_store.command_line.render import counted, unknown_op_line
 from diode_store.commands.context_options import (
     DatasetOption,
     EnvironmentOption,
@@ -165,6 +165,8 @@ def _print(report: ImportReport, *, dry_run: bool, as_json: bool) -> None:
         typer.echo(_summary(report, dry_run=dry_run))
         for doubt in report.doubts[:_DOUBTS_SHOWN]:
             print_note(f"implausible: {doubt}")
+    for op, number in () if as_json else report.unknown_ops.items():
+        print_note(unknown_op_line(op, number))
     if report.doubtful and not as_json:
         print_note(f"{counted(report.doubtful, 'implausible value')}: kept, but never ranked or learned from")
     if report.bad:

@@ -98,8 +98,12 @@ def lock(
     picks: list[Pick] = []
     with progress("locking, problems") as advance:
         for item in ranked_ties.ranked(connection, device.id, found.id, options.op, options.regime):
-            picks.append(Pick(item.problem, item.configs, found.environment, item.runtime_us, item.regime))
             advance(1)
+            if not item.problem.is_known:
+                why = f"{item.problem.op} is not an op that this torch-diode knows"
+                left_out[why] = left_out.get(why, 0) + 1
+                continue
+            picks.append(Pick(item.problem, item.configs, found.environment, item.runtime_us, item.regime))
     notes = [f"{counted(number, 'problem')} left out: {why}" for why, number in left_out.items()]
     if not picks:
         raise ExportError("; ".join(["there is nothing to lock", *notes]))

@@ -44,6 +44,8 @@ class ImportReport:
     """A line for each impossible value in the new measurements; the first hundred."""
     doubtful: int = 0
     """Number of impossible values."""
+    unknown_ops: dict[str, int] = field(default_factory=dict)
+    """Number of new measurements by op, for the ops that this version does not know."""
     bad: list[str] = field(default_factory=list)
     """``FILE:LINE: reason``, or another place, for the first entries that are no measurements."""
     bad_count: int = 0
@@ -118,6 +120,8 @@ class _Import:
         self.report.duplicates += written.duplicates
         self.report.doubtful += len(written.doubts)
         self.report.doubts += written.doubts[: _DOUBTS_KEPT - len(self.report.doubts)]
+        for op, number in written.unknown_ops:
+            self.report.unknown_ops[op] = self.report.unknown_ops.get(op, 0) + number
         for other in written.contradictions:
             self._is_bad(f"{other_content(other.uid)}; give it a new one")
 
@@ -140,7 +144,7 @@ class _Import:
 
     def _would_write(self, batch: list[Measurement]) -> WriteReport:
         from diode_store.warehouse.doubts import doubts_of
-        from diode_store.warehouse.store import WriteReport
+        from diode_store.warehouse.store import WriteReport, unknown_ops
 
         known = self._store.known([m.uid for m in batch]) | self._seen
         added = {m.uid: m for m in batch if m.uid not in known}
@@ -150,7 +154,14 @@ class _Import:
         doubts = tuple(line for m in added.values() for line in doubts_of(m, TimingTable.of(m.timings), now))
         timings = sum(len(m.timings) for m in added.values())
         known_ones = len(batch) - len(added) - len(wrong)
-        return WriteReport(len(added), known_ones, timings, contradictions=tuple(wrong), doubts=doubts)
+        return WriteReport(
+            len(added),
+            known_ones,
+            timings,
+            contradictions=tuple(wrong),
+            doubts=doubts,
+            unknown_ops=unknown_ops(added.values()),
+        )
 
 
 def read_file(

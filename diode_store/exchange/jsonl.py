@@ -12,6 +12,8 @@ that write this format drop such a choice after a first look.
 
 Our own export (``row_of``) adds ``uid``, ``hardware`` and the measurement's other fields to the line. To a choice it
 adds ``outcome``, ``is_estimate`` and ``repeats``. A line's own values count; missing ones come from the context.
+``metrics`` is ``[[name, unit, [a value or null for each choice]], ...]``. An op that this version does not know needs
+``op``, ``inputs`` and ``choices`` only.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from diode_store.exchange.jsonl_checks import (
     typed,
     unstorable,
 )
+from diode_store.ops import OPS
 from diode_store.records import (
     CONFIG_COLUMNS,
     Hardware,
@@ -57,6 +60,8 @@ from diode_store.wire.record_tables import tables_of_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from diode_store.records import ProblemShape
+
 __all__ = ["ESTIMATE_FACTOR", "TIMING_METHOD", "BadLine", "ImportContext", "measurement_of", "read", "row_of", "write"]
 
 _Rows = tuple[list[str], list[list[Any]], list[str], list[list[Any]]]
@@ -67,7 +72,9 @@ TIMING_METHOD = TimingMethod(statistic="median", flush_l2=True, launch_hidden=Tr
 """Timing method of ``runtime_us``, unless the line or the context says otherwise."""
 
 _PROBLEM_FIELDS = ("op", "dtype", "B", "M", "N", "K", "layout", "inputs", "choices")
-_OPTIONAL_PROBLEM_FIELDS = ("scalars", "problem_extra")
+_OF_ANY_OP = ("op", "inputs", "choices")
+"""Fields that a line of an unknown op must have."""
+_OPTIONAL_PROBLEM_FIELDS = ("scalars", "problem_extra", "dimensions")
 _SPREAD = ("repeats", "p10_us", "p90_us")
 _CHOICE_FIELDS = frozenset({"template", "kwargs", "runtime_us", "outcome", "is_estimate", *_SPREAD, "extra"})
 _TIMING = re.compile(r"^timing (\d+): ")
@@ -126,7 +133,8 @@ def measurement_of(row: Mapping[str, Any], context: ImportContext) -> Measuremen
     Raises:
         RecordError: a field is missing, has the wrong type or contradicts another; the message names it.
     """
-    require(row, _PROBLEM_FIELDS)
+    op = row.get("op", "")
+    require(row, _OF_ANY_OP if isinstance(op, str) and op and op not in OPS else _PROBLEM_FIELDS)
     content = {**_metadata(row, context), "problem": problem_of(row)}
     measurement = _validated(content, _rows(row["choices"]), row)
     asked = check_shape(row, measurement.problem)
@@ -159,17 +167,24 @@ def row_of(measurement: Measurement) -> dict[str, Any]:
     # Write empty values too, so that the reader's context does not replace them.
     said |= {name: content.get(name) for name in ("environment", "timing_method", *_CONTEXT_FIELDS)}
     said |= {name: said[name].hex() for name in ("uid", "superseded_by") if name in said}
-    problem, shape = measurement.problem, measurement.problem.shape
+    problem = measurement.problem
     optional = {"scalars": dict(problem.scalars), "problem_extra": dict(problem.extra)}
     return {
         "op": problem.op,
-        "dtype": SHORT_DTYPES.get(shape.dtype, shape.dtype),
-        **{letter: getattr(shape, letter.lower()) for letter in "BMNK"},
-        "layout": shape.layout,
+        **(_shape_of(problem.shape) if problem.is_known else {}),
         "inputs": [spec._asdict() for spec in problem.inputs],
         "choices": [_choice(timing) for timing in measurement.timings],
         **{name: value for name, value in optional.items() if value},
         **said,
+    }
+
+
+def _shape_of(shape: ProblemShape) -> dict[str, Any]:
+    return {
+        "dtype": SHORT_DTYPES.get(shape.dtype, shape.dtype),
+        **{letter: getattr(shape, letter.lower()) for letter in "BMNK"},
+        "layout": shape.layout,
+        **({"dimensions": dict(shape.dimensions)} if shape.dimensions else {}),
     }
 
 

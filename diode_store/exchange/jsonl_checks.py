@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store.candidates.names import DTYPES
 from diode_store.errors import RecordError
-from diode_store.ops import OPS, find_op
+from diode_store.ops import OPS
 from diode_store.values.checks import shown
 from diode_store.values.keys import KEY_BYTES
 
@@ -103,10 +103,9 @@ def problem_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the problem of ``row`` in the wire format.
 
     Raises:
-        RecordError: the op is unknown, or the inputs are no list of {dtype, size, stride}.
+        RecordError: the op is no text, or the inputs are no list of {dtype, size, stride}.
     """
     op = typed(row["op"], str, "op", "text")
-    find_op(op)
     scalars = typed(row.get("scalars") or {}, dict, "scalars", "an object")
     specs = [_input(f"inputs[{i}]", spec) for i, spec in enumerate(typed(row["inputs"], list, "inputs", "a list"))]
     return {"op": op, "inputs": specs, "scalars": list(scalars.items()), "extra": row.get("problem_extra") or {}}
@@ -131,14 +130,16 @@ def known_dtype(where: str, name: str) -> str:
 
 
 def check_shape(row: Mapping[str, Any], problem: Problem) -> dict[str, int]:
-    """Compare the row's own dimensions, dtype and layout with its inputs.
+    """Compare the row's own sizes, dtype, layout and dimensions with its inputs.
 
     Returns:
-        The dimensions before Inductor's padding, by letter; empty without padding.
+        The sizes before Inductor's padding, by letter; empty without padding, or for an unknown op.
 
     Raises:
         RecordError: the row contradicts its inputs.
     """
+    if not problem.is_known:
+        return {}
     shape = problem.shape
     dtype = typed(row["dtype"], str, "dtype", "text")
     if known_dtype("dtype", DTYPES.get(dtype, dtype)) != shape.dtype:
@@ -153,7 +154,19 @@ def check_shape(row: Mapping[str, Any], problem: Problem) -> dict[str, int]:
             raise RecordError(f"{letter} = {stated!r} contradicts the inputs, which make it {measured}")
         asked[letter] = stated
     _check_layout(row["layout"], problem)
+    check_dimensions(row.get("dimensions"), problem)
     return asked
+
+
+def check_dimensions(stated: object, problem: Problem) -> None:
+    """Compare stated dimensions with those that follow from the inputs; None states nothing.
+
+    Raises:
+        RecordError: they differ.
+    """
+    found = dict(problem.shape.dimensions)
+    if stated is not None and stated != found:
+        raise RecordError(f"dimensions {shown(stated)} contradict the inputs, which make them {shown(found)}")
 
 
 def _check_layout(layout: object, problem: Problem) -> None:

@@ -4,6 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from diode_store.ops import Problem
+
+
+def why_not_held(problem: Problem) -> str | None:
+    """Return why a format of matrix products, with their sizes alone, cannot hold a problem; None if it can.
+
+    All problems of an op have one reason, so that a note has one line for each op.
+    """
+    if not problem.is_known:
+        return f"{problem.op} is not an op that this torch-diode knows"
+    if problem.shape.dimensions:
+        return f"the format has no field for the dimensions of {problem.op}"
+    return None
 
 
 @dataclass

@@ -80,7 +80,7 @@ COLUMNS: dict[str, Kind] = {
     "launch_hidden": FLAG,
     **dict.fromkeys(("runtime_us", "p10_us", "p90_us"), REAL),
     "measured_at": TIME,
-    **dict.fromkeys(("inputs", "scalars", "kwargs", *EXTRAS), JSON),
+    **dict.fromkeys(("inputs", "scalars", "dimensions", "kwargs", "metrics", *EXTRAS), JSON),
 }
 """Columns that are read; the others follow from these or belong to one warehouse."""
 
@@ -96,7 +96,7 @@ def write(
     Args:
         path: the file to make.
         schema: schema of the batches.
-        batches: rows of ``observations``, with ``template_hashes`` and the ``extra`` of each table.
+        batches: rows of ``observations``, with ``metrics``, ``template_hashes`` and the ``extra`` of each table.
         on_progress: called with the number of newly written rows.
 
     Raises:

@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 from diode_store.errors import RecordError, first_line
 from diode_store.exchange.bounds import read_whole
 from diode_store.exchange.context import BadLine
-from diode_store.exchange.jsonl_checks import digest
+from diode_store.exchange.jsonl_checks import check_dimensions, digest
 from diode_store.exchange.parquet import COLUMNS, REQUIRED
 from diode_store.records import CONFIG_COLUMNS
+from diode_store.values.checks import shown
 from diode_store.values.times import with_zone
 from diode_store.warehouse import record_fields
 from diode_store.wire import codec
@@ -132,6 +133,7 @@ def _measurement(rows: list[dict[str, Any]]) -> Measurement:
         "device_state": _said(row, record_fields.DEVICE_STATE),
         "flags": row["flags"].split(",") if row.get("flags") else None,
         "extra": _json(row, "measurement_extra", {}),
+        "metrics": _metrics(rows),
         **_said(row, ("source", *record_fields.MEASUREMENT)),
     }
     said = {name: value for name, value in content.items() if value is not None}
@@ -166,6 +168,22 @@ def _tables(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return tables_of_rows([*CONFIG_COLUMNS, "kwargs", "extra"], configs, ["config", *_TIMING], timings)
 
 
+def _metrics(rows: list[dict[str, Any]]) -> list[list[Any]] | None:
+    """Return the metrics of a measurement's rows as columns; a row has JSON, ``{name: {"value": …, "unit": …}}``."""
+    if all(row.get("metrics") is None for row in rows):
+        return None
+    found: dict[str, list[Any]] = {}
+    for place, row in enumerate(rows):
+        for name, metric in _json(row, "metrics", {}).items():
+            if not isinstance(metric, dict) or metric.keys() != {"value", "unit"}:
+                raise RecordError(f"metrics.{shown(name)} must be a value and a unit, not {shown(metric)}")
+            column = found.setdefault(name, [name, metric["unit"], [None] * len(rows)])
+            if column[1] != metric["unit"]:
+                raise RecordError(f"metrics.{shown(name)} has the units {shown(column[1])} and {shown(metric['unit'])}")
+            column[2][place] = metric["value"]
+    return list(found.values())
+
+
 def _default(name: str, value: Any) -> Any:
     return False if name == "is_estimate" and value is None else value
 
@@ -195,6 +213,9 @@ def _time(moment: datetime | None) -> str | None:
 
 
 def _check_shape(row: Mapping[str, Any], problem: Problem) -> None:
+    if not problem.is_known:
+        return
+    check_dimensions(_json(row, "dimensions", {}) or None, problem)
     for name in _CHECKED:
         stated, found = row.get(name), getattr(problem.shape, name)
         if stated is not None and stated != found:

@@ -47,7 +47,7 @@ class Pick:
     @property
     def name(self) -> str:
         """Short name of the problem: ``mm bf16 16x4096x4096 nt``; problems of one name may differ in strides."""
-        return problem_text(self.problem.shape)
+        return problem_text(self.problem)
 
     @cached_property
     def template_hashes(self) -> dict[str, str | None]:

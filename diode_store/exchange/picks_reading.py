@@ -14,6 +14,7 @@ from diode_store.candidates.names import kernel_config
 from diode_store.errors import PicksError, RecordError
 from diode_store.exchange.jsonl_checks import problem_of, typed, unstorable
 from diode_store.exchange.picks import DEVICE_FIELDS, ENVIRONMENT_FIELDS, FORMAT, VERSION, Pick, Picks
+from diode_store.ops import find_op
 from diode_store.records import Environment, Hardware, KernelConfig, Problem, TensorSpec
 from diode_store.system.files import read_bounded
 from diode_store.values import checks
@@ -129,6 +130,7 @@ def _pick(content: object, environments: Mapping[str, Environment]) -> Pick:
 
 def _problem(fields: Mapping[str, Any]) -> Problem:
     wire = problem_of({name: fields.get(name) for name in ("op", "inputs", "scalars")})
+    find_op(wire["op"])
     inputs = tuple(TensorSpec(dtype, tuple(size), tuple(stride)) for dtype, size, stride in wire["inputs"])
     scalars = {name: checks.scalar(f"scalars.{name}", value) for name, value in wire["scalars"]}
     problem = Problem.create(wire["op"], inputs, scalars)

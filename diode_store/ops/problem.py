@@ -66,7 +66,7 @@ class ProblemShape:
     """True if float32 may be multiplied as TF32, which uses other, several times faster kernels."""
 
     dimensions: Dimensions = ()
-    """Other properties that tell problems of an op apart, sorted by name; empty if the fields above are enough.
+    """Properties beyond the fields above that tell problems of an op apart, sorted by name; empty without any.
 
     - ``scaling`` of scaled ops: a recipe as in ``diode_store.ops.scaling``.
     - ``b_dtype`` of scaled ops, if it is not the dtype of A.
@@ -164,9 +164,11 @@ class Problem:
 
         False too for inputs that this op does not take, as of a warehouse whose writer did not know the op.
         """
-        if self.op not in OPS:
+        entry = OPS.get(self.op)
+        if entry is None:
             return False
         try:
+            _check_inputs(entry, self.inputs)
             self.shape  # noqa: B018 - raises for inputs that do not fit
         except (RecordError, LookupError, ValueError):
             return False

@@ -33,7 +33,7 @@ class Role(StrEnum):
     SCALE_A = "scale_a"
     SCALE_B = "scale_b"
     OFFSETS = "offsets"
-    """Ends of the groups along the grouped dimension."""
+    """End of each group along the grouped dimension."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diode_store.devices.descriptor import describe, is_described
-from diode_store.ops import OPS
-from diode_store.ops.work import ITEMSIZES, OTHER_ITEMSIZE, is_int8
 from diode_store.timing.plausible import (
     CLOCK_TOLERANCE,
     FIRST_MOMENT,
@@ -21,7 +19,6 @@ from diode_store.timing.roofline import LAUNCH_US
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from diode_store.ops import Op
     from diode_store.records import Hardware
 
 PEAKS = (
@@ -34,8 +31,6 @@ PEAKS = (
 )
 """Columns that ``hardware`` has beside the cache's; NULL for a device of unknown peaks."""
 _BYTE, _HALF, _SINGLE = 1, 2, 4
-_MANY = 64
-"""More inputs than any op takes: so optional ones have roles too."""
 
 
 def hardware_table(snapshot: str, devices: Iterable[tuple[int, Hardware]]) -> str:
@@ -56,35 +51,17 @@ def hardware_table(snapshot: str, devices: Iterable[tuple[int, Hardware]]) -> st
 def roofline_macros() -> str:
     """Return the SQL that makes the macros.
 
-    - ``itemsize_of(dtype)``: bytes of one element.
-    - ``is_int8(dtype)``: true for integers of one byte.
-    - ``products_of(op)``: number of products that are added; NULL for an unknown op.
-    - ``out_dtype_of(op)``: dtype of the output; NULL if it is the dtype of A.
-    - ``roles_of(op)``: part that each input plays, in order; NULL for an unknown op.
-    - ``repeats_inputs(op, inputs)``: true if a matrix repeats itself by a stride of 0.
     - ``least_us_of(roofline_us)``: shortest believable time.
     - ``is_plausible(runtime_us, p10_us, p90_us, least_us)``: true if a timing may be ranked and learned from.
     - ``implausible_because(runtime_us, p10_us, p90_us, roofline_us)``: reason against it; NULL for a plausible timing.
     - ``launch_us()``: floor of the roofline.
     - ``clock_is_off(measured_at, ingested_at)``: true if the collector's clock was far off.
     """
-    sizes = " ".join(
-        f"WHEN dtype IN ({_quoted(name for name, each in ITEMSIZES.items() if each == size)}) THEN {size}"
-        for size in sorted({*ITEMSIZES.values()} - {OTHER_ITEMSIZE})
-    )
     units = " ".join(
         f"WHEN us * {factor:g} >= coalesce({UNIT_SHARE} * roofline, {UNIT_US}) THEN '; it may be in {name}'"
         for name, factor in UNITS.items()
     )
-    return rf"""
-        CREATE MACRO itemsize_of(dtype) AS CASE {sizes} ELSE {OTHER_ITEMSIZE} END;
-        CREATE MACRO is_int8(dtype) AS dtype IN ({_quoted(name for name in ITEMSIZES if is_int8(name))});
-        CREATE MACRO products_of(op) AS CASE {_cases((name, op.products) for name, op in OPS.items())} END;
-        CREATE MACRO out_dtype_of(op) AS
-            CASE {_cases((name, f"'{op.out_dtype}'") for name, op in OPS.items() if op.out_dtype)} END;
-        CREATE MACRO roles_of(op) AS
-            CASE {_cases((name, f"[{_quoted(op.roles(_MANY))}]") for name, op in OPS.items())} END;
-        CREATE MACRO repeats_inputs(op, inputs) AS CASE {_cases((name, _has_zero(op)) for name, op in OPS.items())} END;
+    return f"""
         CREATE MACRO launch_us() AS {LAUNCH_US}::DOUBLE;
         CREATE MACRO least_us_of(roofline) AS greatest({LEAST_US}, {ROOFLINE_SHARE} * roofline);
         CREATE MACRO is_plausible(us, p10, p90, least_us) AS
@@ -102,24 +79,6 @@ def roofline_macros() -> str:
             measured_at < TIMESTAMP '{FIRST_MOMENT:%Y-%m-%d}'
             OR measured_at > ingested_at + INTERVAL {CLOCK_TOLERANCE.days} DAY, false);
     """
-
-
-def _cases(values: Iterable[tuple[str, object]]) -> str:
-    """Return the WHEN of each op with its value; ops with one value share it."""
-    by_value: dict[str, list[str]] = {}
-    for op, value in values:
-        by_value.setdefault(str(value), []).append(op)
-    return " ".join(f"WHEN op IN ({_quoted(ops)}) THEN {value}" for value, ops in by_value.items())
-
-
-def _has_zero(op: Op) -> str:
-    """Return SQL that is true if a stride of A or B is 0."""
-    strides = ", ".join(f"'$[{position}][2]'" for position in op.operands[:2])
-    return rf"regexp_matches(json_extract_string(inputs, [{strides}])::VARCHAR, '\b0\b')"
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)
 
 
 def peaks_of(hardware: Hardware) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from diode_store.devices import descriptor, known
 from diode_store.views.noise_sql import noise_macros
+from diode_store.views.problem_sql import problem_macros
 from diode_store.views.regime_sql import regime_macros
 from diode_store.views.roofline_sql import roofline_macros
 
@@ -54,7 +55,7 @@ _BY_ANOTHER_WAY = re.compile(
 
 def base_statements() -> tuple[str, ...]:
     """Return the SQL that makes what all views use."""
-    return (noise_macros(), regime_macros(), roofline_macros(), _read("base.sql"))
+    return (noise_macros(), regime_macros(), roofline_macros(), problem_macros(), _read("base.sql"))
 
 
 def view_statements(views: Iterable[str]) -> dict[str, str]:

@@ -133,8 +133,10 @@ class Dimension(Generic[_R]):
 
         One pass for each attribute would lock rows in several orders, and concurrent writers could deadlock.
         """
-        found = {record: None for record in records if any(getattr(record, name) for name in self._fillable)}
-        rows = [*map(self._values, found), *self._derivable(connection, [r for r in records if r not in found])]
+        every = list(records)
+        given = {record for record in every if any(getattr(record, name) for name in self._fillable)}
+        rows = [self._values(record) for record in every if record in given]
+        rows += self._derivable(connection, [record for record in every if record not in given])
         if rows:
             rows.sort(key=lambda row: bytes(row["key"]))
             values = [{"the_key": row["key"], **{f"new_{n}": row[n] for n in self._filled}} for row in rows]
@@ -175,7 +177,9 @@ class Dimension(Generic[_R]):
         columns = self._table.c
         new = {name: sa.bindparam(f"new_{name}", type_=columns[name].type) for name in self._filled}
         news = [sa.and_(columns[name].is_(None), value.is_not(None)) for name, value in new.items()]
-        filled = {name: sa.func.coalesce(columns[name], value) for name, value in new.items()}
+        filled: dict[str, sa.ColumnElement[Any]] = {
+            name: sa.func.coalesce(columns[name], value) for name, value in new.items()
+        }
         if self._derived:
             # The dtype of an unknown op is that of its first input, which need not be A.
             filled["dtype"] = sa.case((columns["m"].is_(None), new["dtype"]), else_=columns["dtype"])

@@ -29,9 +29,8 @@ _OF_A_DECISION = ("decided_by", "reason", "mode", "policy", "model_sha256", "can
 
 def doubts_of(measurement: Measurement, table: TimingTable, now: datetime) -> Iterator[str]:
     """Yield a line for each value of ``measurement`` that cannot be true."""
-    problem = measurement.problem
-    bound = bound_of(problem, measurement.hardware)
-    where = f"{measurement.hardware.name}, {problem_text(problem.shape) if problem.is_known else problem.op}"
+    bound = bound_of(measurement.problem, measurement.hardware)
+    where = f"{measurement.hardware.name}, {problem_text(measurement.problem)}"
     if clock_is_off(measurement.measured_at, now):
         yield f"{where}: measured_at is {measurement.measured_at}, so that the clock there was off"
     if are_plausible(table.runtimes_us, table.p10_us, table.p90_us, bound):

@@ -34,6 +34,8 @@ def held(connection: sa.Connection, measurements: Iterable[Measurement]) -> list
     known: dict[tuple[Any, ...], _Times] = {}
     found = []
     for measurement in measurements:
+        if not measurement.problem.is_known:
+            continue
         shape = measurement.problem.shape
         place = (measurement.hardware.key, *(getattr(shape, name) for name in _SIZES))
         if place not in known:

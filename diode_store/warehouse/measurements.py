@@ -167,11 +167,13 @@ class _Reader:
             flags=tuple(row["flags"].split(",")) if row["flags"] else (),
             superseded_by=bytes(row["superseded_by"]) if row["superseded_by"] else None,
             extra=row["extra"] or {},
-            metrics=tuple(
-                Metric(*self._named[metric], tuple(map(values.get, config_ids))) for metric, values in metrics.items()
-            ),
+            metrics=tuple(self._metric(number, values, config_ids) for number, values in metrics.items()),
             **{name: row[name] for name in record_fields.MEASUREMENT},
         )
+
+    def _metric(self, number: int, values: dict[int, float], config_ids: tuple[int, ...]) -> Metric:
+        name, unit = self._named[number]
+        return Metric(name, unit, tuple(map(values.get, config_ids)))
 
 
 def _hardware(row: sa.RowMapping) -> Hardware:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain, repeat
 from operator import attrgetter
@@ -54,6 +55,14 @@ class WriteReport:
     """Number of records that were not written because another record has their uid."""
     doubts: tuple[str, ...] = ()
     """A line for each value of the new measurements that cannot be true."""
+    unknown_ops: tuple[tuple[str, int], ...] = ()
+    """Numbers of new measurements by op, for the ops that this version does not know."""
+
+
+def unknown_ops(measurements: Iterable[Measurement]) -> tuple[tuple[str, int], ...]:
+    """Return the numbers of measurements by op, for the ops that this version does not know."""
+    found = Counter(each.problem.op for each in measurements if not each.problem.is_known)
+    return tuple(sorted(found.items()))
 
 
 class Store:
@@ -136,13 +145,13 @@ class Store:
         measurements = [record for record in fresh if isinstance(record, Measurement)]
         others = [record for record in fresh if not isinstance(record, Measurement)]
         try:
-            written, timings, decisions, doubts = self._write(measurements, others) if fresh else (0, 0, 0, ())
+            report = self._write(measurements, others) if fresh else WriteReport(0, 0, 0)
         except BaseException:
             self._forget()
             raise
         wrong = self.contradicted(again)
-        known = len(batch) - written - decisions - len(wrong)
-        return WriteReport(written, known, timings, decisions, tuple(wrong), doubts)
+        known = len(batch) - report.measurements - report.decisions - len(wrong)
+        return replace(report, duplicates=known, contradictions=tuple(wrong))
 
     def known(self, uids: Iterable[bytes]) -> set[bytes]:
         """Return the uids whose records are in the warehouse, or were deleted from it."""
@@ -196,10 +205,8 @@ class Store:
         self._dimensions.forget()
         self._config_ids.forget()
 
-    def _write(
-        self, fresh: Sequence[Measurement], decisions: Sequence[DecisionRecord]
-    ) -> tuple[int, int, int, tuple[str, ...]]:
-        """Return the numbers of written measurements, timings and decisions, and the doubtful ones."""
+    def _write(self, fresh: Sequence[Measurement], decisions: Sequence[DecisionRecord]) -> WriteReport:
+        """Write new records; return the report on them alone."""
         if self._was_lost.is_set():
             self._was_lost.clear()
             self._forget()
@@ -217,8 +224,10 @@ class Store:
             insert_timings(connection, rows)
             self._insert_metrics(connection, [m for m in fresh if m.metrics and m.uid in ids], ids, config_ids)
             decided = insert_decisions(connection, decisions, self._dimensions, now)
-        doubts = chain.from_iterable(doubts_of(m, tables[m.uid], now) for m in fresh if m.uid in ids)
-        return len(ids), sum(len(tables[uid]) for uid in ids), decided, tuple(doubts)
+        new = [m for m in fresh if m.uid in ids]
+        doubts = chain.from_iterable(doubts_of(m, tables[m.uid], now) for m in new)
+        timings = sum(len(tables[uid]) for uid in ids)
+        return WriteReport(len(ids), 0, timings, decided, doubts=tuple(doubts), unknown_ops=unknown_ops(new))
 
     def _insert_metrics(
         self,

@@ -28,12 +28,12 @@ def decided_by_near(url: str, hardware: Hardware) -> list[SweepProblem]:
     from diode_store.warehouse.store import Store
 
     decisions, problems, devices = schema.decisions, schema.problems, schema.hardware
-    columns = [problems.c[name] for name in ("op", "dtype", "b", "m", "n", "k", "layout", "scalars")]
+    columns = [problems.c[name] for name in ("op", "dtype", "b", "m", "n", "k", "layout", "dimensions", "scalars")]
     query = (
         sa.select(*columns)
         .join_from(problems, decisions, decisions.c.problem_id == problems.c.id)
         .join(devices, decisions.c.hardware_id == devices.c.id)
-        .where(devices.c.key == hardware.key, decisions.c.similar_to.is_not(None))
+        .where(devices.c.key == hardware.key, decisions.c.similar_to.is_not(None), problems.c.m.is_not(None))
         .group_by(problems.c.id)
         .order_by(sa.func.max(decisions.c.decided_at).desc(), problems.c.id)
     )
@@ -43,8 +43,9 @@ def decided_by_near(url: str, hardware: Hardware) -> list[SweepProblem]:
     except NoWarehouseError:
         return []
     found: dict[SweepProblem, None] = {}
-    for op, dtype, b, m, n, k, layout, scalars in rows:
+    for op, dtype, b, m, n, k, layout, dimensions, scalars in rows:
         tf32 = dtype == FLOAT32 and dict(scalars).get("ALLOW_TF32") is True
+        shape = ProblemShape(op, dtype, b, m, n, k, layout, tf32, tuple(sorted((dimensions or {}).items())))
         with contextlib.suppress(SettingsError):  # no sweep can time the product
-            found.setdefault(SweepProblem.of_shape(ProblemShape(op, dtype, b, m, n, k, layout, tf32), _NAME))
+            found.setdefault(SweepProblem.of_shape(shape, _NAME))
     return list(found)

@@ -88,6 +88,8 @@ class WrittenBatch:
         self.counts: Counter[str] = Counter()
         self.doubts: list[str] = []
         """A line for each value that cannot be true."""
+        self.unknown_ops: Counter[str] = Counter()
+        """Number of new measurements by op, for the ops that this version does not know."""
         self.refused: list[tuple[Pending, Reason, str]] = []
         """Refused records with the reasons."""
 
@@ -100,6 +102,7 @@ class WrittenBatch:
             decisions=report.decisions,
         )
         self.doubts += report.doubts
+        self.unknown_ops.update(dict(report.unknown_ops))
         wrong = set(map(id, report.contradictions))
         others = [each for each in pending if id(each.record) in wrong]
         self.refused += ((each, Reason.OTHER_CONTENT, other_content(each.record.uid)) for each in others)

@@ -75,6 +75,7 @@ class _Tally:
         self.reasons: Counter[str] = Counter()
         self.rejections: list[Rejection] = []
         self.doubts: list[str] = []
+        self.unknown_ops: Counter[str] = Counter()
         self.unreadable: list[str] = []
         self.stopped = False
 
@@ -97,6 +98,7 @@ class _Tally:
             decisions=counts["decisions"],
             doubtful=counts["doubtful"],
             doubts=tuple(self.doubts),
+            unknown_ops=dict(self.unknown_ops),
             torn_bytes=counts["torn_bytes"],
             rejected=self.reasons.total(),
             rejected_by_reason=dict(self.reasons),
@@ -225,6 +227,7 @@ class _Pass:
                 self._tally.counts["duplicates"] += 1
             elif isinstance(record, Measurement):
                 self._tally.counts.update(measurements=1, timings=len(record.timings))
+                self._tally.unknown_ops.update([] if record.problem.is_known else [record.problem.op])
             else:
                 self._tally.counts.update(decisions=1)
             self._seen.add(record.uid)
@@ -244,6 +247,7 @@ class _Pass:
             return
         self._tally.counts.update(written.counts)
         self._tally.doubt(written.doubts)
+        self._tally.unknown_ops += written.unknown_ops
         for pending, reason, message in written.refused:
             try:
                 self._reject(pending.segment, pending.frame, reason, message)

@@ -64,6 +64,8 @@ class IngestReport:
     """Implausible values of the new measurements: impossible times, and clocks that were off."""
     doubts: tuple[str, ...] = ()
     """A line for each of the first hundred implausible values."""
+    unknown_ops: Mapping[str, int] = field(default_factory=dict)
+    """Number of new measurements by op, for the ops that this version does not know."""
     torn_bytes: int = 0
     """Bytes of unfinished writes that were cut off segments of dead writers."""
     unreadable: tuple[str, ...] = ()
@@ -85,6 +87,7 @@ class IngestReport:
             rejections=(self.rejections + other.rejections)[:LISTED_REJECTIONS],
             doubtful=self.doubtful + other.doubtful,
             doubts=(self.doubts + other.doubts)[:LISTED_REJECTIONS],
+            unknown_ops=dict(Counter(self.unknown_ops) + Counter(other.unknown_ops)),
             torn_bytes=self.torn_bytes + other.torn_bytes,
             unreadable=self.unreadable + other.unreadable,
             stopped=self.stopped or other.stopped,

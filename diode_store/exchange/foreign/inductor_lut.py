@@ -147,6 +147,8 @@ def _told_scalars(problem: Problem) -> dict[str, Scalar]:
 
 def _why_not(problem: Problem, *, tf32: bool) -> str | None:
     """Return why no table can hold a problem; None if one can."""
+    if not problem.is_known:
+        return f"{problem.op} is not an op that this torch-diode knows"
     if not OPS[problem.op].has_table_key:
         return f"{problem.op} is looked up by inputs that are not those recorded"
     scalars = dict(problem.scalars)

@@ -28,6 +28,7 @@ from diode_store.exchange.foreign.torch_diode import config_of, own_template, te
 from diode_store.exchange.foreign.torch_diode_types import Solution, Table, solution_of
 from diode_store.exchange.formats import InductorSpace
 from diode_store.exchange.inputs import open_binary
+from diode_store.exchange.not_held import why_not_held
 from diode_store.kernels import INT_COLUMNS
 from diode_store.ops import OPS
 from diode_store.timing.plausible import plausible_timings
@@ -203,6 +204,9 @@ class SolutionBuilder:
         """Add the fastest timed Triton kernel of the search space."""
         if measurement.is_replay or measurement.flags or measurement.superseded_by is not None:
             self.left_out["replays, flagged and superseded measurements"] += 1
+            return
+        if why := why_not_held(measurement.problem):
+            self.left_out[why] += 1
             return
         timings = plausible_timings(measurement)
         ran = [timing for timing in timings if timing.runtime_us is not None and not timing.is_estimate]

@@ -16,7 +16,7 @@ from diode_store.devices.known import describe, known_devices
 from diode_store.errors import RecordError
 from diode_store.exchange.context import ASSUMED, ESTIMATE_FACTOR, BadProblem, with_remedy
 from diode_store.exchange.foreign.torch_diode_types import Dataset, MMShape, TritonGEMMConfig
-from diode_store.exchange.not_held import NotHeld
+from diode_store.exchange.not_held import NotHeld, why_not_held
 from diode_store.kernels import INT_COLUMNS
 from diode_store.ops import OPS, find_op
 from diode_store.records import Measurement, Outcome, Problem, Source, TensorSpec, Timing, TimingMethod
@@ -64,6 +64,9 @@ class DatasetBuilder:
         problem, said = measurement.problem, self.not_held
         if measurement.is_replay:
             said.left_out[_REPLAYS] += len(measurement.timings)
+            return
+        if why := why_not_held(problem):
+            said.left_out[why] += len(measurement.timings)
             return
         kept = plausible_timings(measurement)
         if wrong := len(measurement.timings) - len(kept):
@@ -161,6 +164,7 @@ def _untold_of_measurement(measurement: Measurement) -> list[str]:
         "inputs without a field": len(problem.inputs) > len(assumed),
         "scalars without a field": bool(scalars.keys() - {_OUT_DTYPE, _ALLOW_TF32}),
         "their flags": bool(measurement.flags),
+        "their metrics": bool(measurement.metrics),
     }
     return [what for what, is_lost in facts.items() if is_lost]
 

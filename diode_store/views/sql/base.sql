@@ -8,7 +8,7 @@
 --
 -- noise_sql.py makes sigmas_of, noisiest, usual_sigma and noise_limit from diode_store/timing/noise.py. regime_sql.py
 -- makes regime_rank from diode_store/records.py. roofline_sql.py makes is_plausible, implausible_because, clock_is_off,
--- and the table hardware with the peaks of each device.
+-- and the table hardware with the peaks of each device. problem_sql.py makes flops_of and other macros from diode_store/ops.
 
 -- True if a sweep timed vendor kernels alone, so that it cannot know the fastest kernel.
 CREATE MACRO is_by_vendor_alone(search_space) AS coalesce(search_space, '') LIKE 'VENDOR%';
@@ -43,6 +43,14 @@ SELECT * EXCLUDE (case_no) FROM stored_timings;
 CREATE VIEW metric_values AS
 SELECT * EXCLUDE (case_no) FROM stored_metric_values;
 
+-- The metrics of a timing as JSON, by name; NULL without any.
+CREATE MACRO metrics_json(measurement, config) AS (
+    SELECT to_json(map_from_entries(list((k.name, {'value': v.value, 'unit': k.unit}) ORDER BY k.name)))::VARCHAR
+    FROM stored_metric_values AS v
+    JOIN metric_names AS k ON k.id = v.metric_id
+    WHERE v.measurement_id = measurement AND v.config_id = config
+);
+
 -- The roofline of every problem on every device, and its shortest believable time. The latter does not count a matrix
 -- that repeats itself by a stride of 0: caches may hold all of it. The figures are those of diode_store/ops/work.py. For
 -- an unknown op all but the shortest time are NULL. The table known_cases has these columns by case.
@@ -59,48 +67,29 @@ SELECT
     least_us_of(greatest(compute_us, certain_bytes / peak_gb_per_s / 1e3) + launch_us()) AS least_us
 FROM (
     SELECT
-        * EXCLUDE (peak_tflops),
-        CASE WHEN flops IS NOT NULL THEN peak_tflops END AS peak_tflops,
+        *,
         written + read AS bytes_moved,
         written + CASE WHEN repeats_inputs(op, inputs) THEN 0 ELSE read END AS certain_bytes,
         flops / peak_tflops / 1e6 AS compute_us
     FROM (
         SELECT
-            *,
-            2 * products * b * rows * columns * depth AS flops,
-            itemsize_of(out_dtype) * b * rows * columns AS written,
-            -- The grouped dimension divides one operand. Of the other, each group that is not empty reads its part.
-            itemsize_of(dtype) * products * (
-                CASE WHEN form = '3d2d' THEN used ELSE b END * rows * depth
-                + CASE WHEN form = '2d3d' THEN used ELSE b END * depth * columns
-            ) AS read
-        FROM (
-            SELECT
-                h.id AS hardware_id,
-                p.id AS problem_id,
-                p.op,
-                p.inputs,
-                p.dtype,
-                h.peak_gb_per_s,
-                products_of(p.op) AS products,
-                p.dimensions ->> '$.form' AS form,
-                (p.dimensions ->> '$.total')::DOUBLE AS total,
-                coalesce(p.dimensions ->> '$.out_dtype', out_dtype_of(p.op), p.dtype) AS out_dtype,
-                -- Floating point: a product of imported sizes may exceed any integer.
-                p.b::DOUBLE AS b,
-                least(p.b, total) AS used,
-                CASE WHEN form = '2d3d' AND total > 0 THEN total / p.b ELSE p.m END AS rows,
-                CASE WHEN form = '3d2d' AND total > 0 THEN total / p.b ELSE p.n END AS columns,
-                CASE WHEN form = '2d2d' AND total > 0 THEN total / p.b ELSE p.k END AS depth,
-                CASE
-                    WHEN is_int8(p.dtype) THEN h.peak_int8_tflops
-                    WHEN itemsize_of(p.dtype) = 1 THEN h.peak_fp8_tflops
-                    WHEN itemsize_of(p.dtype) = 2 THEN h.peak_half_tflops
-                    WHEN asks_for_tf32(p.dtype, p.scalars) THEN h.peak_tf32_tflops
-                    ELSE h.peak_fp32_tflops
-                END AS peak_tflops
-            FROM hardware AS h, problems AS p
-        )
+            h.id AS hardware_id,
+            p.id AS problem_id,
+            p.op,
+            p.inputs,
+            h.peak_gb_per_s,
+            flops_of(p.op, p.b, p.m, p.n, p.k, p.dimensions) AS flops,
+            bytes_written_of(p.op, p.dtype, p.b, p.m, p.n, p.dimensions) AS written,
+            bytes_read_of(p.op, p.dtype, p.b, p.m, p.n, p.k, p.dimensions) AS read,
+            CASE
+                WHEN flops IS NULL THEN NULL
+                WHEN is_int8(p.dtype) THEN h.peak_int8_tflops
+                WHEN itemsize_of(p.dtype) = 1 THEN h.peak_fp8_tflops
+                WHEN itemsize_of(p.dtype) = 2 THEN h.peak_half_tflops
+                WHEN asks_for_tf32(p.dtype, p.scalars) THEN h.peak_tf32_tflops
+                ELSE h.peak_fp32_tflops
+            END AS peak_tflops
+        FROM hardware AS h, problems AS p
     )
 );
 

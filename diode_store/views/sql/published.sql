@@ -50,12 +50,7 @@ SELECT
     t.p10_us,
     t.p90_us,
     t.extra AS timing_extra,
-    (
-        SELECT to_json(map_from_entries(list((k.name, {'value': v.value, 'unit': k.unit}) ORDER BY k.name)))::VARCHAR
-        FROM stored_metric_values AS v
-        JOIN metric_names AS k ON k.id = v.metric_id
-        WHERE v.measurement_id = t.measurement_id AND v.config_id = t.config_id
-    ) AS metrics,
+    metrics_json(t.measurement_id, t.config_id) AS metrics,
     m.source,
     m.measured_at,
     m.wrong_measured_at,

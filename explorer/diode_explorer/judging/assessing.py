@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from diode_explorer.judging.verdict import ALL, FEWEST_UNSEEN, MOST_CASES, UNSEE
 from diode_store.cache.cache import cache_of
 from diode_store.command_line.render import problem_text
 from diode_store.errors import DatasetError, ModelError
+from diode_store.ops import dimensions_of_text
 from diode_store.query.analytics import open_cache
 from diode_store.records import ProblemShape
 from diode_trainer.artifact import load
@@ -46,12 +47,12 @@ SELECT
     c.environment_id,
     c.regime,
     {'op': p.op, 'dtype': p.dtype, 'b': p.b, 'm': p.m, 'n': p.n, 'k': p.k, 'layout': p.layout,
-     'tf32': asks_for_tf32(p.dtype, p.scalars)}
+     'tf32': asks_for_tf32(p.dtype, p.scalars), 'dimensions': p.dimensions}
 FROM cases_of('stock') AS c
 JOIN hardware AS h ON h.id = c.hardware_id
 JOIN problems AS p ON p.id = c.problem_id
 JOIN environments AS e ON e.id = c.environment_id
-WHERE h.name = $device
+WHERE h.name = $device AND p.m IS NOT NULL
     AND ($environment IS NULL OR lower(hex(e.key)) = $environment)
     AND ($regime IS NULL OR regime_name = $regime)
     AND EXISTS (
@@ -135,11 +136,15 @@ def _cases(connection: DuckDBPyConnection, wanted: Wanted) -> list[_Case]:
     """Return all cases, in the order of the draw."""
     values = {"device": wanted.device, "environment": wanted.environment, "regime": wanted.regime}
     return [
-        _Case(case_id, problem, environment, name, (ProblemShape(**shape), str(environment_id), regime))
+        _Case(case_id, problem, environment, name, (_shape(**shape), str(environment_id), regime))
         for case_id, problem, environment, name, environment_id, regime, shape in connection.execute(
             _CASES, values
         ).fetchall()
     ]
+
+
+def _shape(dimensions: str | None, **fields: Any) -> ProblemShape:
+    return ProblemShape(**fields, dimensions=dimensions_of_text(dimensions))
 
 
 def _verdict(

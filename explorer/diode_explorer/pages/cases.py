@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diode_explorer.pages.page import Parameter
-from diode_store.candidates.names import SHORT_DTYPES
+from diode_store.ops import dimensions_of_text
 from diode_store.records import Hardware, ProblemShape
 from diode_trainer.report.parts import COUNT, NUMBER, Column, Link
 from diode_trainer.report.questions import where
@@ -20,8 +20,7 @@ UNKNOWN = "(unknown)"
 """Regime of measurements that do not state theirs."""
 ARITHMETIC = "CASE WHEN tf32 THEN 'tf32' ELSE dtype END"
 """SQL for the dtype, with TF32 as its own dtype."""
-_SHORT_DTYPES = " ".join(f"WHEN '{name}' THEN '{short}'" for name, short in SHORT_DTYPES.items())
-SHORT_DTYPE = f"CASE {ARITHMETIC} {_SHORT_DTYPES} ELSE {ARITHMETIC} END"
+SHORT_DTYPE = f"short_dtype({ARITHMETIC})"
 """SQL for the short name of a dtype: ``bf16``."""
 NEAREST_FIRST = "regime_rank(regime), last_measured_at DESC NULLS LAST, configs DESC, environment_id DESC, hardware_id"
 """Order of a problem's cases. The first, nearest to deployment, represents the problem."""
@@ -69,9 +68,12 @@ DEVICE, OP, DTYPE, LAYOUT, FAMILY, ENVIRONMENT, REGIME_OF = (
 )
 
 PROBLEM_TEXT = (
-    f"concat_ws(' ', op, {SHORT_DTYPE}, CASE WHEN b > 1 THEN b || 'x' ELSE '' END || m || 'x' || n || 'x' || k, layout)"
+    f"problem_text(op, {ARITHMETIC}, b, m, n, k, layout, dimensions, "  # noqa: S608 - our own text
+    "(SELECT known.inputs FROM problems AS known WHERE known.id = problem_id))"
 )
-"""SQL for a problem as text: op, dtype, sizes, layout."""
+"""SQL for a problem as text: op, dtype, sizes, layout and dimensions; of an unknown op the inputs."""
+IS_KNOWN = "m IS NOT NULL"
+"""SQL for whether this torch-diode knew the problem's op when it was stored."""
 
 # Columns that begin every query for a table of cases.
 CASE_COLUMNS = """\
@@ -103,7 +105,7 @@ def hardware_of(row: Mapping[str, Any]) -> Hardware:
 
 
 def shape_of(row: Mapping[str, Any]) -> ProblemShape:
-    """Return the problem of a row."""
+    """Return the problem of a row, whose op is known."""
     return ProblemShape(
         op=row["op"],
         dtype=row["dtype"],
@@ -113,4 +115,5 @@ def shape_of(row: Mapping[str, Any]) -> ProblemShape:
         k=row["k"],
         layout=row["layout"],
         tf32=row["tf32"],
+        dimensions=dimensions_of_text(row["dimensions"]),
     )

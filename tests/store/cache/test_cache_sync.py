@@ -97,7 +97,7 @@ def test_every_column_arrives(store: Store, database_url: str, cache: Cache, mak
     base = make_measurement(1)
     timing = Timing(base.timings[1].config, 9.5, is_estimate=True, repeats=7, p10_us=9.25, p90_us=9.75)
     hardware = replace(base.hardware, l2_bytes=62914560, max_clock_mhz=1980)
-    fields = {**EVERY_FIELD, "hardware": hardware, "timings": (timing,), "superseded_by": None}
+    fields = {**EVERY_FIELD, "hardware": hardware, "timings": (timing,), "superseded_by": None, "metrics": ()}
     store.write([replace(base, **fields)])
     sync(database_url, cache)
     columns = (

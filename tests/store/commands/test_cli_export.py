@@ -107,7 +107,7 @@ def test_parquet_holds_the_observations(
     assert result == (0, f"{out}: 2 measurements with 4 timings\n", "1 superseded measurement left out\n")
     header = diode("query", "SELECT * FROM observations LIMIT 0").out.strip().split(",")
     table = pq.read_table(out)
-    assert table.column_names == [*header, *EXTRAS]
+    assert table.column_names == [*header, "metrics", *EXTRAS]
     assert sorted(us for us in table["runtime_us"].to_pylist() if us is not None) == [10.5, 20.25]
     part = tmp_path / "part.parquet"
     assert diode("export", "--format", "parquet", "--hardware", "h200", "--op", "mm", "-o", str(part)).code == 0
@@ -175,7 +175,7 @@ def test_export_of_an_unknown_op_lists_the_known_ones(diode: RunCommand, tmp_pat
     """A typing error is not an empty warehouse."""
     result = diode("export", "--op", "mmm", "-o", str(tmp_path / "out.jsonl"))
     assert result.code == 2
-    assert "unknown op 'mmm'; known ops: addmm, baddbmm, bmm, int_mm, mm, mm_plus_mm, scaled_mm" in result.err
+    assert "unknown op 'mmm'; known ops: addmm, baddbmm, bmm, grouped_mm, int_mm, mm, mm_plus_mm, " in result.err
 
 
 @pytest.mark.parametrize("fmt", ["jsonl", "parquet", "torch-diode", "inductor-lut"])

@@ -56,6 +56,7 @@ def test_fastest_as_json(warehouse: Store, diode: RunCommand) -> None:
         "n": 256,
         "k": 128,
         "layout": "nn",
+        "dimensions": None,
         "tf32": False,
         "kernel": "triton::mm 128x64x32 s4 w8 g8",
         "runtime_us": 80.0,
@@ -66,6 +67,7 @@ def test_fastest_as_json(warehouse: Store, diode: RunCommand) -> None:
         "ties": 1,
         "repeats": 1,
         "regime": None,
+        "problem": "mm bf16 65x256x128 nn",
     }
 
 
@@ -257,7 +259,7 @@ def test_fastest_without_a_size_says_what_there_is(
         (("--layout", " "), "'--layout': it is empty"),
         (
             ("--layout", "nn", "--dtype", "nope"),
-            "--dtype 'nope': no such dtype; use one of bf16, fp16, fp32, fp64, tf32",
+            "--dtype 'nope': no such dtype; use one of bf16, fp16, fp32, fp64, e4m3, e5m2, tf32",
         ),
         (("--dtype", ""), "'--dtype': it is empty"),
     ],

@@ -20,6 +20,7 @@ from diode_store.records import (
     Hardware,
     KernelConfig,
     Measurement,
+    Metric,
     Outcome,
     Problem,
     Source,
@@ -195,7 +196,11 @@ def test_everything_survives_the_way_out_and_in(make_measurement: MakeMeasuremen
             Timing(KernelConfig("aten::bias_addmm"), 12.5, is_estimate=True),
             Timing(KernelConfig("triton::mm", 16), None, Outcome.COMPILE_ERROR),
         ),
-        **{**EVERY_FIELD, "timing_method": TimingMethod("min", flush_l2=False)},
+        **{
+            **EVERY_FIELD,
+            "timing_method": TimingMethod("min", flush_l2=False),
+            "metrics": (Metric("spills", "B", (0.0, 8, None, None)),),
+        },
     )
     line = json.dumps(jsonl.row_of(measurement)).encode()
     assert list(jsonl.read([line], ImportContext(hardware=replace(H200, name="other"), dataset="other"))) == [

@@ -16,6 +16,7 @@ from diode_store.exchange.foreign.torch_diode_types import Dataset, MMShape, Tri
 from diode_store.records import (
     Hardware,
     Measurement,
+    Metric,
     Outcome,
     Problem,
     Source,
@@ -287,21 +288,26 @@ def test_everything_a_data_set_cannot_hold_is_counted() -> None:
         ),
         {"out_dtype": "bfloat16"},
     )
+    flagged = {"timings": (Timing(triton_config(), 10.0, repeats=3),), "flags": ("throttled",)}
     tma = triton_config(NUM_SMS=132)
     _, not_held = dataset_of(
         [
             measurement(problem=transposed, timings=(Timing(tma, 10.0, is_estimate=True),)),
-            measurement(problem=scaled, timings=(Timing(triton_config(), 10.0, repeats=3),), flags=("throttled",)),
+            measurement(**flagged, metrics=(Metric("spills", "B", (0.0,)),)),
+            measurement(problem=scaled),
             measurement(timings=(Timing(kernel_config("decompose_k", {"k_split": 4}), 9.0),)),
         ]
     )
     assert not_held.timings == 2
-    assert dict(not_held.left_out) == {"decompose_k is not a Triton kernel with a tile": 1}
+    assert dict(not_held.left_out) == {
+        "decompose_k is not a Triton kernel with a tile": 1,
+        "the format has no field for the dimensions of scaled_mm": 3,
+    }
     assert dict(not_held.measurements_without) == {
         "strides of inputs that are not row-major": 1,
         "scalars without a field": 1,
-        "inputs without a field": 1,
         "their flags": 1,
+        "their metrics": 1,
     }
     assert dict(not_held.timings_without) == {
         "the mark of an estimate": 1,

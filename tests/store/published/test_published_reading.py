@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from any_op import CONV, scaled
 from deltalake import DeltaTable
 from published_rows import there, wanted
 
@@ -23,13 +24,23 @@ from diode_store.query.publish import publish
 from diode_store.records import Hardware
 from diode_store.warehouse.store import Store
 from ordinary import AS_ORDINARY, needs_ordinary
+from samples import EVERY_FIELD
 
 if TYPE_CHECKING:
     import sqlite3
 
     from conftest import MakeMeasurement, RunCommand
 
-_VIEWS = ("observations", "published", "coverage", "training_examples", "vendor_gap", "rooflines")
+_VIEWS = (
+    "observations",
+    "published",
+    "metrics",
+    "problem_inputs",
+    "coverage",
+    "training_examples",
+    "vendor_gap",
+    "rooflines",
+)
 
 
 @pytest.fixture
@@ -55,8 +66,10 @@ def synced(url: str) -> SyncReport:
 
 
 def test_has_the_same_answers(store: Store, database_url: str, make_measurement: MakeMeasurement, table: str) -> None:
-    """Every view is the same."""
+    """Every view is the same, with problems of any op and with metrics."""
     store.write([make_measurement(number) for number in range(30)])
+    store.write([make_measurement(30 + number, problem=problem) for number, problem in enumerate((scaled(), CONV))])
+    store.write([make_measurement(40, **EVERY_FIELD), make_measurement(41, metrics=EVERY_FIELD["metrics"])])
     publish(database_url, table)
     assert answers(table) == answers(database_url)
     assert answers(f"file://{table}") == answers(database_url)

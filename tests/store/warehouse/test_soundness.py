@@ -26,13 +26,15 @@ BROKEN = {
     "UPDATE timings SET config_id = 77 WHERE measurement_id = 1 AND outcome <> 'ok'": [
         "1 timing of configs that are not there"
     ],
+    "UPDATE metric_values SET config_id = 77 WHERE value = 32": ["1 metric value of timings that are not there"],
+    "DELETE FROM metrics WHERE name = 'spills'": ["2 metric values of metrics that are not there"],
 }
 
 
 @pytest.mark.parametrize("change", BROKEN)
 def test_broken_facts_are_counted(any_store: Store, change: str) -> None:
     """Each kind of damage by hand is said with its number; before it there is none."""
-    any_store.write([samples.measurement(1), samples.measurement(2)])
+    any_store.write([samples.measurement(1), samples.measurement(2), samples.measurement(3, **samples.EVERY_FIELD)])
     assert broken_facts(any_store.engine) == []
     with any_store.engine.begin() as connection:
         connection.exec_driver_sql(change)

@@ -10,7 +10,7 @@ from any_database import moment, rows
 import samples
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import BadLine, ImportContext
-from diode_store.records import Environment, KernelConfig, Outcome, Timing
+from diode_store.records import Environment, KernelConfig, Metric, Outcome, Timing
 from diode_store.warehouse.store import Store, WriteReport
 from diode_store.wire import codec
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def test_every_field_is_stored(any_store: Store, any_url: str) -> None:
     """Each field of a measurement is in its column, times in UTC, and what is empty is NULL."""
     there = samples.MEASURED_AT.astimezone(timezone(timedelta(hours=9)))
-    any_store.write([samples.measurement(7, runtimes=(1.5,), measured_at=there, **samples.EVERY_FIELD)])
+    fields = samples.EVERY_FIELD | {"metrics": (Metric("spills", "B", (8,)),)}
+    any_store.write([samples.measurement(7, runtimes=(1.5,), measured_at=there, **fields)])
     expected = {
         "uid": bytes(15) + b"\7",
         "source": "sweep",

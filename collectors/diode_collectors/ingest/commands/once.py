@@ -10,7 +10,7 @@ import typer
 from diode_collectors.ingest import garbage
 from diode_collectors.ingest.each_spool import in_json, on_each
 from diode_store.command_line.console import print_error, print_json, print_note, progress
-from diode_store.command_line.render import counted
+from diode_store.command_line.render import counted, unknown_op_line
 from diode_store.errors import SpoolError, SpoolInUseError
 from diode_store.system.urls import redact, sqlite_path
 
@@ -172,6 +172,8 @@ def _print_errors(outcome: _Ended) -> None:
         print_error(str(outcome.spool / str(rejection)))
     for doubt in outcome.result.doubts[:DOUBTS_SHOWN]:
         print_note(f"implausible: {doubt}")
+    for op, number in outcome.result.unknown_ops.items():
+        print_note(unknown_op_line(op, number))
     for problem in outcome.result.unreadable[:_LISTED]:
         print_error(problem)
 

@@ -47,6 +47,8 @@ class LogObserver(Observer):
             log(_logger, logging.WARNING, "rejected", **rejection._asdict(), spool=spool)
         for doubt in report.doubts[:DOUBTS_SHOWN]:
             log(_logger, logging.WARNING, "implausible", problem=doubt, of=report.doubtful, spool=spool)
+        for op, number in report.unknown_ops.items():
+            log(_logger, logging.WARNING, "unknown_op", op=op, measurements=number, spool=spool)
         if report.torn_bytes:
             log(_logger, logging.INFO, "cut_torn_tail", bytes=report.torn_bytes, spool=spool)
         if report.unreadable != self._unreadable.get(spool, ()):

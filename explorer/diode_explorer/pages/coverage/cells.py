@@ -40,7 +40,7 @@ def octave_options(size: str) -> str:
     """Return the SELECT of a size's octaves with their labels."""
     return f"""\
 SELECT start, CASE start WHEN 1 THEN '1' ELSE format('{{:,}} to {{:,}}', start, 2 * start - 1) END AS label
-FROM (SELECT DISTINCT {octave(size)} AS start FROM best_times)
+FROM (SELECT DISTINCT {octave(size)} AS start FROM best_times WHERE {cases.IS_KNOWN})
 ORDER BY start"""  # noqa: S608 - our own text
 
 
@@ -103,7 +103,7 @@ cases AS (
         vendor_us / triton_us AS speedup
     FROM best_times
     JOIN peaks USING (hardware_id)
-    {where(conditions(self.filters), self.filters)}    ORDER BY problem_id, {cases.NEAREST_FIRST}
+    {where(conditions(self.filters), self.filters, cases.IS_KNOWN)}    ORDER BY problem_id, {cases.NEAREST_FIRST}
 )
 """  # noqa: S608 - our own text; values are parameters
 
@@ -162,12 +162,12 @@ GROUP BY ALL
 ORDER BY problems DESC, op, arithmetic""")  # noqa: S608 - as above
 
     def usual_kind(self) -> Question:
-        """Return the question for the most common op, dtype, layout and batch."""
+        """Return the question for the most common op, dtype, layout, batch and dimensions."""
         return self._ask("""\
-SELECT op, dtype, tf32, layout, b
+SELECT op, dtype, tf32, layout, b, dimensions
 FROM cases
 GROUP BY ALL
-ORDER BY count(*) DESC, op, dtype, tf32, layout, b
+ORDER BY count(*) DESC, op, dtype, tf32, layout, b, dimensions
 LIMIT 1""")
 
     def usual_sizes(self) -> Question:

@@ -52,7 +52,7 @@ class Filling:
         """Take the common values.
 
         Args:
-            kind: op, dtype, tf32, layout and b.
+            kind: op, dtype, tf32, layout, b and dimensions.
             sizes: most common ``value`` of a ``size`` in an ``octave`` of an ``axis``.
             axes: the vertical and the horizontal size.
             third: the remaining size.

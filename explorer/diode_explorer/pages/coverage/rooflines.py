@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diode_store.devices.descriptor import describe
-from diode_store.ops.work import ITEMSIZES
 from diode_store.timing.roofline import LAUNCH_US
 
 if TYPE_CHECKING:
@@ -13,21 +12,18 @@ if TYPE_CHECKING:
 
     from diode_store.records import Hardware
 
-_HALF, _SINGLE = 2, 4
-_SIZES = "\n".join(
-    f"            WHEN dtype IN ({', '.join(repr(name) for name, size in ITEMSIZES.items() if size == itemsize)})"
-    f" THEN {itemsize}"
-    for itemsize in sorted({*ITEMSIZES.values()} - {_SINGLE})
-)
-# Sizes become floating-point first: a product of imported sizes may exceed any integer.
+_BYTE, _HALF, _SINGLE = 1, 2, 4
+_OF = "op, dtype, b, m, n"
 FIGURES = f"""\
+        flops_of(op, b, m, n, k, dimensions) AS flops,
+        bytes_read_of({_OF}, k, dimensions) + bytes_written_of({_OF}, dimensions) AS bytes_moved,
         CASE
-{_SIZES}
-            ELSE {_SINGLE}
-        END AS itemsize,
-        2e0 * b * m * n * k AS flops,
-        itemsize * b::DOUBLE * (m::DOUBLE * k + k::DOUBLE * n + m::DOUBLE * n) AS bytes_moved,
-        CASE WHEN itemsize <= {_HALF} THEN half_flops WHEN tf32 THEN tf32_flops ELSE fp32_flops END AS peak_flops,
+            WHEN is_int8(dtype) THEN int8_flops
+            WHEN itemsize_of(dtype) = {_BYTE} THEN fp8_flops
+            WHEN itemsize_of(dtype) = {_HALF} THEN half_flops
+            WHEN tf32 THEN tf32_flops
+            ELSE fp32_flops
+        END AS peak_flops,
         1e6 * greatest(flops / peak_flops, bytes_moved / bytes_per_s) + {LAUNCH_US:g} AS roofline_us"""
 """Columns of a SELECT over problems joined with ``peaks``."""
 
@@ -42,13 +38,17 @@ def peaks(devices: Mapping[int, Hardware]) -> str:
     for number, hardware in devices.items():
         described = describe(hardware)
         flops = [
-            described.peak_flops(size, tf32=tf32) for size, tf32 in ((_HALF, False), (_SINGLE, True), (_SINGLE, False))
+            described.peak_flops(_BYTE, is_integer=True),
+            described.peak_flops(_BYTE),
+            described.peak_flops(_HALF),
+            described.peak_flops(_SINGLE, tf32=True),
+            described.peak_flops(_SINGLE),
         ]
         figures = (f"{figure:.12g}" for figure in (*flops, described.memory_bandwidth))
         rows.append(f"({number}, {', '.join(figures)})")
     values = ",\n        ".join(rows)
     return f"""\
-peaks(hardware_id, half_flops, tf32_flops, fp32_flops, bytes_per_s) AS (
+peaks(hardware_id, int8_flops, fp8_flops, half_flops, tf32_flops, fp32_flops, bytes_per_s) AS (
     VALUES
         {values}
 )"""

@@ -248,6 +248,8 @@ def _command(rows: Sequence[Mapping[str, Any]]) -> Command | None:
     device, _ = Counter(row["hardware"] for row in rows).most_common(1)[0]
     shapes: dict[str, None] = {}
     for row in rows:
+        if row["m"] is None:
+            continue  # a sweep cannot time an unknown op
         try:
             problem = SweepProblem.of_shape(cases.shape_of(row))
         except SettingsError:

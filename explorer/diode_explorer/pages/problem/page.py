@@ -11,10 +11,12 @@ from diode_explorer.pages.page import NotThereError, Page, Parameter
 from diode_explorer.pages.problem.picture import times_picture
 from diode_explorer.pages.problem.ranking import MODEL, Ranking, cautions, ranking_of
 from diode_store.candidates.default_space import TEMPLATES, default_configs
-from diode_store.command_line.render import counted, problem_text
+from diode_store.command_line.render import counted
+from diode_store.devices.descriptor import describe
 from diode_store.errors import SettingsError
+from diode_store.ops.work import flops
 from diode_store.records import TimingMethod
-from diode_trainer.features import roofline_us
+from diode_store.timing.roofline import roofline
 from diode_trainer.report.parts import COUNT, NUMBER, TIME, Column, Command, Fact, Facts, Picture, Table
 from diode_trainer.report.questions import Extended, Question, where
 
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from diode_trainer.report.questions import Value
 
 _CASE = f"""\
-SELECT b.*, {cases.REGIME} AS regime_name, h.* EXCLUDE (id, key, arch, multiprocessors, extra), e.compute, e.driver
+SELECT
+    b.*, {cases.PROBLEM_TEXT} AS problem, {cases.REGIME} AS regime_name,
+    h.* EXCLUDE (id, key, arch, multiprocessors, extra), e.compute, e.driver
 FROM best_times AS b
 JOIN hardware AS h ON h.id = b.hardware_id
 JOIN environments AS e ON e.id = b.environment_id
@@ -134,7 +138,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
         yield _found(asked.filters)
         return
     case = _case(asked)
-    shape = cases.shape_of(case)
+    shape = cases.shape_of(case) if case["m"] is not None else None
     values = {
         "problem": case["problem_key"],
         "device": case["hardware"],
@@ -147,7 +151,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
     }
     times = Question(_TIMES.format(is_default=_is_default(shape)), values)
     yield _facts(asked, case, shape)
-    ranking = ranking_of(asked, shape, _hardware_of(case), case["regime"])
+    ranking = None if shape is None else ranking_of(asked, shape, _hardware_of(case), case["regime"])
     source: Question | Extended = times
     if isinstance(ranking, Ranking):
         answer = asked.ask(times)
@@ -158,7 +162,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
     elif ranking is not None:
         yield ranking
     yield _picture(source, case)
-    if command := _command(shape, case):
+    if shape and (command := _command(shape, case)):
         yield command
     yield _table(source)
     yield _elsewhere(values)
@@ -203,8 +207,10 @@ def _hardware_of(case: Mapping[str, Any]) -> Hardware:
     return cases.hardware_of({**case, "name": case["hardware"]})
 
 
-def _is_default(shape: ProblemShape) -> str:
-    """Return SQL for whether a config is in Inductor's DEFAULT list for a problem."""
+def _is_default(shape: ProblemShape | None) -> str:
+    """Return SQL for whether a config is in Inductor's DEFAULT list for a problem; NULL for an unknown op."""
+    if shape is None:
+        return "NULL::BOOLEAN"
     configs = ", ".join(str(tuple(config)) for config in sorted(default_configs(shape)))
     templates = ", ".join(f"'{name}'" for name in sorted(TEMPLATES))
     return (
@@ -212,9 +218,7 @@ def _is_default(shape: ProblemShape) -> str:
     )
 
 
-def _facts(asked: Asked, case: Mapping[str, Any], shape: ProblemShape) -> Facts:
-    flops = 2 * shape.b * shape.m * shape.n * shape.k
-    least_us = roofline_us(shape, _hardware_of(case))
+def _facts(asked: Asked, case: Mapping[str, Any], shape: ProblemShape | None) -> Facts:
     best_us, vendor_us = case["best_us"], case["vendor_us"]
     device = asked.address("overview", {"device": case["hardware"]})
     facts = [
@@ -226,14 +230,17 @@ def _facts(asked: Asked, case: Mapping[str, Any], shape: ProblemShape) -> Facts:
         ),
         Fact("regime", case["regime_name"]),
         Fact("best", f"{best_us:,.2f} us", f"{case['template']}, of {counted(case['configs'], 'config')}"),
-        Fact("speed", f"{flops / best_us / 1e6:,.1f} TFLOP/s", f"{100 * least_us / best_us:.0f}% of the roofline's"),
     ]
+    if shape is not None:
+        least_us = roofline(shape, describe(_hardware_of(case))).us
+        speed = f"{flops(shape) / best_us / 1e6:,.1f} TFLOP/s"
+        facts.append(Fact("speed", speed, f"{100 * least_us / best_us:.0f}% of the roofline's"))
     if vendor_us is not None:
         facts.append(Fact("vendor", f"{vendor_us:,.2f} us", f"{vendor_us / best_us:.3f} of the best"))
     facts.append(Fact("ties up to", f"{case['tie_us']:,.2f} us", f"sigma {100 * case['sigma']:.1f}%"))
     if case["family"]:
         facts.append(Fact("family", case["family"]))
-    return Facts("problem", problem_text(shape), tuple(facts))
+    return Facts("problem", case["problem"], tuple(facts))
 
 
 def _picture(times: Question | Extended, case: Mapping[str, Any]) -> Picture:
