@@ -63,6 +63,10 @@ class AdbcSource:
         for arrays in self._read(sql):
             yield from zip(*(values.to_pylist() for values in arrays), strict=True)
 
+    def tips(self, before: dict[str, str]) -> tuple[dict[str, str], dict[str, int]]:  # noqa: ARG002 - as for SQLite
+        """See ``diode_store.cache.source.WarehouseRows``; ids may be committed in any order."""
+        return {}, {}
+
     def _read(self, sql: str) -> Iterator[list[pa.Array]]:
         """Yield the columns of each batch."""
         from adbc_driver_manager import AdbcStatusCode, OperationalError

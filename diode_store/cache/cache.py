@@ -103,6 +103,8 @@ class State:
     """Digest of each small table in the database; a table with an equal digest needs no copy."""
     blocks: dict[str, dict[str, str]] = field(default_factory=dict)
     """Digests of a table's rows by range of ids, by table; see ``diode_store.cache.source``."""
+    tips: dict[str, str] = field(default_factory=dict)
+    """Tip of a table in an SQLite file, by table; see ``diode_store.cache.tips``."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
     """Lines about the rows that were not copied because their column cannot hold a value, by table."""
 

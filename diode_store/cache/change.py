@@ -6,6 +6,7 @@ import shutil
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from diode_store.cache.source import block_range, digests, highest_id
 from diode_store.cache.tables import NOW, STORED, create_all
 from diode_store.errors import CacheError, UnwritableCacheError, first_line
 from diode_store.system.files import PRIVATE_FILE
+from diode_store.values.times import with_zone
 from diode_store.views.view_files import definitions_digest
 
 if TYPE_CHECKING:
@@ -44,11 +46,12 @@ _UNBOUND = f"""
     SEMI JOIN {RECENT}.hardware AS h ON h.id = c.hardware_id
     WHERE c.least_us IS NULL LIMIT 1
 """
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TOTALS = "SELECT count(*), coalesce(sum(timing_count), 0)::BIGINT FROM {}"
 
 
-_KEY = np.dtype([("id", "<i8"), ("uid", "S16")])
-"""A measurement as one value that NumPy compares."""
+_KEY = np.dtype([("id", "<i8"), ("uid", "S16"), ("ingested_us", "<i8")])
+"""A measurement as one value that NumPy compares; one that was stored again counts as another one."""
 
 
 class BrokenCacheError(CacheError):
@@ -166,7 +169,7 @@ class Change:
         connection.execute(f"CREATE TEMP TABLE old_marks AS FROM {RECENT}.marks")
         connection.execute("BEGIN")
         with warehouse.snapshot():
-            prints, blocks = digests(warehouse)
+            prints, blocks, tips = digests(warehouse, before)
             last_id = highest_id(warehouse)
             left_out, is_other = copy_small_tables(connection, warehouse, before, prints, blocks)
             if before.measurements:
@@ -180,7 +183,7 @@ class Change:
         each = timings_per_measurement(warehouse, difference.missing)
         is_redefined = bool(before.definitions) and before.definitions != fresh.definitions
         return _Work(
-            replace(fresh, fingerprints=prints, blocks=blocks, left_out=left_out, last_id=last_id),
+            replace(fresh, fingerprints=prints, blocks=blocks, tips=tips, left_out=left_out, last_id=last_id),
             difference,
             each,
             is_other=is_other or is_redefined,
@@ -282,13 +285,24 @@ def compare(
     missing, gone = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for block in sorted((b for b in now.keys() | then.keys() if now.get(b) != then.get(b)), key=int):
         # A block at a time: Python's rows take ten times the memory of an array.
-        query = "SELECT id, uid FROM {} WHERE id BETWEEN {} AND {} ORDER BY id"
-        wanted = _keys(source.rows(query.format("measurements", *block_range(block))))
-        held = _keys(connection.execute(query.format(f"{NOW}.stored_measurements", *block_range(block))).fetchall())
+        query = "SELECT id, uid, {} FROM {} WHERE id BETWEEN {} AND {} ORDER BY id"
+        ours = query.format("epoch_us(ingested_at)", f"{NOW}.stored_measurements", *block_range(block))
+        held = _keys(connection.execute(ours).fetchall())
+        theirs = source.rows(query.format("ingested_at", "measurements", *block_range(block)))
+        wanted = _keys((number, uid, _microseconds(stored)) for number, uid, stored in theirs)
         missing.append(np.setdiff1d(wanted, held)["id"])
         gone.append(np.setdiff1d(held, wanted)["id"])
     return Difference(np.concatenate(missing), np.concatenate(gone))
 
 
-def _keys(rows: Iterable[tuple[int, bytes]]) -> NDArray[np.void]:
-    return np.array([(number, bytes(uid)) for number, uid in rows], _KEY)
+def _keys(rows: Iterable[tuple[int, bytes, int]]) -> NDArray[np.void]:
+    return np.array([(number, bytes(uid), stored) for number, uid, stored in rows], _KEY)
+
+
+def _microseconds(stored: object) -> int:
+    """Return a time since 1970, or -1 for a value that is no time."""
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(stored) if isinstance(stored, str) else stored
+        if isinstance(moment, datetime):
+            return (with_zone(moment) - _EPOCH) // timedelta(microseconds=1)
+    return -1

@@ -73,9 +73,12 @@ class PostgresSource(AdbcSource):
         finally:
             self._connection.rollback()
 
-    def blocks(self, table: str, key: str) -> dict[str, str]:
+    def blocks(self, table: str, key: str, first: int) -> dict[str, str]:
         """See ``WarehouseRows``; the server combines a 64-bit hash of every key, seeded with its id."""
-        sql = f"SELECT id / {BLOCK}, count(*), bit_xor(hashbyteaextended({key}, id)) FROM {table} GROUP BY 1 ORDER BY 1"
+        sql = (
+            f"SELECT id / {BLOCK}, count(*), bit_xor(hashbyteaextended({key}, id)) FROM {table} "
+            f"WHERE id >= {first * BLOCK} GROUP BY 1 ORDER BY 1"
+        )
         return {str(block): f"{count}:{digest & 2**64 - 1:016x}" for block, count, digest in self.rows(sql)}
 
 

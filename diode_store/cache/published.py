@@ -199,9 +199,16 @@ class PublishedRows:
             table = pa.Table.from_batches([batch]).rename_columns(list(columns))
             yield from table.cast(arrow_schema(columns)).to_batches()
 
-    def blocks(self, table: str, key: str) -> dict[str, str]:
+    def tips(self, before: dict[str, str]) -> tuple[dict[str, str], dict[str, int]]:  # noqa: ARG002 - as for SQLite
         """See ``WarehouseRows``."""
-        sql = f"SELECT id // {BLOCK}, count(*), bit_xor(hash(id, {key})) FROM {table} GROUP BY 1 ORDER BY 1"
+        return {}, {}
+
+    def blocks(self, table: str, key: str, first: int) -> dict[str, str]:
+        """See ``WarehouseRows``."""
+        sql = (
+            f"SELECT id // {BLOCK}, count(*), bit_xor(hash(id, {key})) FROM {table} WHERE id >= {first * BLOCK} "
+            "GROUP BY 1 ORDER BY 1"
+        )
         return {str(block): f"{count}:{digest:016x}" for block, count, digest in self.rows(sql)}
 
     def refresh(self) -> None:

@@ -1,15 +1,15 @@
 """The part of a warehouse that a sync reads, on either database.
 
-Added and deleted measurements show in *blocks*: every ``BLOCK`` ids have a digest of their ids and uids. The database
-computes all digests in one pass, which costs a fraction of fetching the rows. Only blocks with a changed digest are
+Added and deleted measurements show in *blocks*: every ``BLOCK`` ids have a digest of their ids and keys. The database
+computes the digests in one pass, which costs a fraction of fetching the rows. Only blocks with a changed digest are
 compared row by row. Counts or a highest id would not do: a delete and an insert can balance, and a PostgreSQL
-transaction with lower ids may commit last.
+transaction with lower ids may commit last. For SQLite, ``diode_store.cache.tips`` finds blocks that need no new digest.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from diode_store.cache.layout import FACTS, MARKS, SNAPSHOTS
 from diode_store.errors import DatabaseError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from diode_store.cache.cache import State
     from diode_store.cache.layout import Columns
 
 BLOCK = 4096
@@ -28,6 +29,8 @@ BLOCK = 4096
 
 KEYED = {"measurements": "uid", "problems": "key", "configs": "key", "decisions": "uid"}
 """Tables that are compared by blocks, with the column of their 16-byte keys."""
+STORED_ONCE = ("measurements", "decisions")
+"""Tables of these whose rows never change, but for marks; ``ingested_at`` says when the warehouse stored a row."""
 _FILLED_LATER = {"problems": ("extra", "m", "dimensions")}
 """Columns that may get a value after a row was stored, by table; ``extra`` in any other table."""
 _MARKED = "SELECT id, flags, superseded_by FROM measurements WHERE flags IS NOT NULL OR superseded_by IS NOT NULL"
@@ -57,8 +60,28 @@ class WarehouseRows(Facts, Protocol):
     def file(self) -> Path | None:
         """SQLite file, which other processes can read too; None for a server."""
 
-    def blocks(self, table: str, key: str) -> dict[str, str]:
-        """Return the digest of the ids and 16-byte keys in each block that is not empty."""
+    def tips(self, before: dict[str, str]) -> tuple[dict[str, str], dict[str, int]]:
+        """Return the tip of each table, and the id up to which a table is unchanged since its tip was ``before``.
+
+        Both lack a table whose rows may come in another order than their ids.
+        """
+
+    def blocks(self, table: str, key: str, first: int) -> dict[str, str]:
+        """Return the digest of the ids and 16-byte keys in each block that is not empty, from block ``first`` on.
+
+        SQLite's digests also cover the times of ``STORED_ONCE``.
+        """
+
+
+class Digests(NamedTuple):
+    """Digests of a warehouse."""
+
+    prints: dict[str, str]
+    """Digest of each small table."""
+    blocks: dict[str, dict[str, str]]
+    """Digests of the blocks of each table that is compared by blocks."""
+    tips: dict[str, str]
+    """Tips of these tables, which save the next sync most digests."""
 
 
 def explain(url: str) -> None:
@@ -85,18 +108,26 @@ def highest_id(source: WarehouseRows) -> int:
     return int(next(iter(source.rows("SELECT coalesce(max(id), -1) FROM measurements")))[0])
 
 
-def digests(source: WarehouseRows) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Return a digest of each small table, and the digests of the blocks of each table that is compared by blocks."""
-    blocks = {table: source.blocks(table, key) for table, key in KEYED.items()}
+def digests(source: WarehouseRows, before: State) -> Digests:
+    """Return the digests of a warehouse in its snapshot; unchanged blocks keep their digests of the state before."""
+    tips, unchanged = source.tips(before.tips)
+    blocks = {}
+    for table, key in KEYED.items():
+        # The block after the last one that is unchanged from its first id to its last.
+        first = (unchanged.get(table, -1) + 1) // BLOCK
+        kept = {block: digest for block, digest in before.blocks.get(table, {}).items() if int(block) < first}
+        blocks[table] = kept | source.blocks(table, key, first)
     prints = {}
     for name in SNAPSHOTS:
-        if name in KEYED:
+        if name in STORED_ONCE:
+            prints[name] = ""
+        elif name in KEYED:
             counts = ", ".join(f"count({column})" for column in _FILLED_LATER.get(name, ("extra",)))
             extras = list(source.rows(f"SELECT {counts} FROM {name}"))
             prints[name] = digest_of([repr(list(map(tuple, extras))).encode()])
         else:
             prints[name] = digest_of(repr(tuple(row)).encode() for row in source.rows(select(name)))
-    return prints, blocks
+    return Digests(prints, blocks, tips)
 
 
 def block_range(block: str) -> tuple[int, int]:

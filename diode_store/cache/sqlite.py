@@ -11,7 +11,8 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from diode_store.cache.layout import REVISION, VERSION_TABLE
-from diode_store.cache.source import BLOCK, digest_of, explain
+from diode_store.cache.source import BLOCK, STORED_ONCE, block_range, digest_of, explain
+from diode_store.cache.tips import Tips
 from diode_store.errors import CacheValueError, DatabaseError, NoWarehouseError
 from diode_store.system.settings import upgrade_command
 from diode_store.system.urls import connect_sqlite
@@ -81,16 +82,26 @@ class SqliteSource:
                 if kept := list(fitting(columns, rows, self.left_out)):
                     yield batch_of(columns, zip(*kept, strict=True))
 
-    def blocks(self, table: str, key: str) -> dict[str, str]:
+    def tips(self, before: dict[str, str]) -> tuple[dict[str, str], dict[str, int]]:
+        """See ``WarehouseRows``."""
+        tips = Tips(self._connection, self.file)
+        return tips.now(), tips.unchanged(before)
+
+    def blocks(self, table: str, key: str, first: int) -> dict[str, str]:
         """See ``WarehouseRows``."""
         found = {}
-        start = self._first_id(table, 0)
-        # SQLite joins keys and ids, which makes two values per block instead of two per row.
-        joined = f"SELECT group_concat(id), CAST(group_concat({key}, '') AS BLOB) FROM {table} WHERE id BETWEEN ? AND ?"
+        start = self._first_id(table, first * BLOCK)
+        # A row that was stored again names other problems and configs if a restored backup numbers them anew.
+        stored = "group_concat(ingested_at)" if table in STORED_ONCE else "''"
+        # SQLite joins the values of a column, which makes three values per block instead of three per row.
+        joined = (
+            f"SELECT group_concat(id), CAST(group_concat({key}, '') AS BLOB), {stored} "
+            f"FROM {table} WHERE id BETWEEN ? AND ?"
+        )
         while start is not None:
             block = start // BLOCK
-            ids, keys = self._connection.execute(joined, (block * BLOCK, block * BLOCK + BLOCK - 1)).fetchone()
-            found[str(block)] = digest_of((ids.encode(), keys))
+            ids, keys, times = self._connection.execute(joined, block_range(str(block))).fetchone()
+            found[str(block)] = digest_of((ids.encode(), keys, times.encode()))
             start = self._first_id(table, (block + 1) * BLOCK)
         return found
 

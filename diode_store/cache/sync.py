@@ -131,7 +131,8 @@ def holds_the_same(state: State, warehouse: WarehouseRows) -> bool:
         # A new measurement shows in the highest id, which saves computing the digests twice.
         if highest_id(warehouse) > state.last_id or state.warehouse != warehouse_uuid(warehouse):
             return False
-        return (state.fingerprints, state.blocks) == digests(warehouse)
+        now = digests(warehouse, state)
+        return (state.fingerprints, state.blocks) == (now.prints, now.blocks)
 
 
 def _locked(

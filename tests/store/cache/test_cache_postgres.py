@@ -14,7 +14,7 @@ import pytest
 from cache_reading import ask, did, measurement_ids
 
 from diode_store.cache import change, facts, filling
-from diode_store.cache.cache import Cache
+from diode_store.cache.cache import Cache, State
 from diode_store.cache.opening import open_source
 from diode_store.cache.source import digests
 from diode_store.cache.sync import sync
@@ -170,7 +170,7 @@ def test_what_has_not_changed_has_the_same_digests(
     found = []
     for _ in range(2):
         with open_source(postgres_url) as source, source.snapshot():
-            found.append(digests(source))
+            found.append(digests(source, State()))
         connection.execute("UPDATE measurements SET host = host WHERE mod(id, 2) = 0")
     assert found[0] == found[1]
 
