@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from diode_integration.decide.abstention import Abstention, Question, who_ranks
 from diode_store.devices.known import known_device
+from diode_store.ops import OPS
 from diode_store.records import is_vendor_template
 from diode_trainer.card import MATMUL_PURPOSE, Card, Domain
 from diode_trainer.covered import CoveredHardware
@@ -32,6 +33,18 @@ DOMAIN = Domain(
     templates=("triton::mm", "triton::bmm", "aten::mm", "aten::addmm", "aten::bias_addmm", "aten::bmm"),
     shapes={"b": (1, 64), "m": (1, 4096), "n": (1, 4096), "k": (1, 4096)},
 )
+OTHER_OPS = ("int_mm", "scaled_mm", "mm_plus_mm", "grouped_mm", "scaled_grouped_mm")
+KNOWS_OTHERS = replace(
+    DOMAIN,
+    ops=(*DOMAIN.ops, *OTHER_OPS),
+    dtypes=(*DOMAIN.dtypes, "float8_e4m3fn", "float8_e5m2", "int8"),
+    templates=(
+        *DOMAIN.templates,
+        *dict.fromkeys(uid for op in OTHER_OPS for uid in (OPS[op].template, *OPS[op].vendors)),
+    ),
+    shapes={},
+)
+"""Domain of a model that knows every op."""
 
 
 def card_of(domain: Domain = DOMAIN) -> Card:

@@ -11,7 +11,7 @@ from diode_store.ops.table import (
     Role,
     find_op,
     op_of_vendor,
-    ranked_ops,
+    standard_ops,
     swept_ops,
 )
 
@@ -30,6 +30,6 @@ __all__ = [
     "dimensions_of_text",
     "find_op",
     "op_of_vendor",
-    "ranked_ops",
+    "standard_ops",
     "swept_ops",
 ]

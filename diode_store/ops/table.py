@@ -63,8 +63,10 @@ class Op:
     """Dtype of the output; None for the dtype of A."""
     is_swept: bool = False
     """True if sweeps measure this op."""
-    is_ranked: bool = False
-    """True if the hook ranks the kernels of this op."""
+    is_standard: bool = False
+    """True for the common ops: the standard set of `diode tune` has them, a CPU has kernels of them to choose from, and
+    Inductor lists their kernels by its general rules. The hook ranks the kernels of any op that its model knows.
+    """
     function: str | None = None
     """Name of the function of ``torch`` that computes one product; None for the op's own name."""
     dtypes: tuple[str, ...] = FLOATS
@@ -119,7 +121,7 @@ _TABLE = (
         vendors=("aten::mm",),
         other_vendors=("aten::mm_dtype",),
         is_swept=True,
-        is_ranked=True,
+        is_standard=True,
         has_tma=True,
         decomposes=True,
     ),
@@ -129,7 +131,7 @@ _TABLE = (
         vendors=("aten::addmm", "aten::bias_addmm"),
         has_bias=True,
         is_swept=True,
-        is_ranked=True,
+        is_standard=True,
         has_tma=True,
         decomposes=True,
     ),
@@ -141,7 +143,7 @@ _TABLE = (
         is_batched=True,
         plain="mm",
         is_swept=True,
-        is_ranked=True,
+        is_standard=True,
         decomposes=True,
     ),
     Op(
@@ -151,7 +153,7 @@ _TABLE = (
         is_batched=True,
         has_bias=True,
         is_swept=True,
-        is_ranked=True,
+        is_standard=True,
     ),
     Op(
         "int_mm",
@@ -233,9 +235,9 @@ def swept_ops() -> tuple[str, ...]:
     return tuple(name for name, op in OPS.items() if op.is_swept)
 
 
-def ranked_ops() -> tuple[str, ...]:
-    """Return the names of the ops whose kernels the hook ranks."""
-    return tuple(name for name, op in OPS.items() if op.is_ranked)
+def standard_ops() -> tuple[str, ...]:
+    """Return the names of the common ops."""
+    return tuple(name for name, op in OPS.items() if op.is_standard)
 
 
 def op_of_vendor(template: str) -> str | None:

@@ -241,7 +241,7 @@ class DiodeInductorChoices(entry.Handler):
             return None
         if hardware is None or product.problem is None or product.over is not None:
             return None  # a measurement at one size tells nothing about a range
-        lister = Lister(offer, self, product.problem, self._known_lists, None)
+        lister = Lister(offer, self, product.problem, self._known_lists, None, hardware)
         return self._picks.sought(lister, hardware, observe=self.observe)
 
     def _question(self, offer: CandidateOffer, product: Product, hardware: Hardware | None) -> Question:
@@ -262,7 +262,7 @@ class DiodeInductorChoices(entry.Handler):
 
     def _list(self, offer: CandidateOffer, product: Product, asked: Asked) -> Listing:
         largest = product.over.largest if product.over else None
-        lister = Lister(offer, self, asked.problem, self._known_lists, self._search_space, largest)
+        lister = Lister(offer, self, asked.problem, self._known_lists, self._search_space, asked.hardware, largest)
         listing = lister.list_candidates(asked.predictor.knows)
         if self.observe and asked.hardware.vendor == NVIDIA and lists_for_cpu(offer):
             lister.add_as_if_on_cuda(listing.ranked)

@@ -10,8 +10,10 @@ from diode_integration.decide.abstention import Unknown, why_vendor
 from diode_integration.decide.decision import ERROR, DecidedBy
 from diode_integration.inductor.lowering import lower
 from diode_integration.install import install
+from diode_store.devices.capability import why_no_kernels
 from diode_store.errors import ModelError
 from diode_store.ops import OPS
+from diode_store.records import Problem
 from diode_trainer.policy import ANY_RATIO, Mode
 
 if TYPE_CHECKING:
@@ -20,11 +22,12 @@ if TYPE_CHECKING:
 
     from diode_integration.decide.decision import Decision, PredictedConfig
     from diode_integration.decide.models import KnownModel, ModelSet
-    from diode_store.records import Hardware, Problem, ProblemShape
+    from diode_store.records import Hardware, ProblemShape
     from diode_trainer.covered import Standing
 
 _AT_ONCE = 16
 """Number of products in one graph."""
+_ELEMENTWISE = "Inductor multiplies element by element"
 _REMEDY = "run `diode doctor`, and report it with the lines above if that finds nothing"
 
 
@@ -41,16 +44,20 @@ class Preview:
     """
     top: int = 0
     """Number of kernels, from the first, that are the fastest of all."""
+    why_not_asked: str = ""
+    """Reason why Inductor does not ask the hook, if it is known beforehand."""
 
     @property
     def reason(self) -> str:
         """Reason for a person."""
         if self.decision is not None:
             return self.decision.reason
+        if self.why_not_asked:
+            return self.why_not_asked
         shape = self.problem.shape
         if shape.op == "bmm" and shape.k != 1:  # torch/_inductor/kernel/bmm.py, where M or N is 1
             return "Inductor lists the kernels of a batch of vectors on a GPU only"
-        return "Inductor multiplies element by element"
+        return _ELEMENTWISE
 
 
 class Previewer:
@@ -114,10 +121,20 @@ class Previewer:
         """
         for start in range(0, len(problems), _AT_ONCE):
             part = problems[start : start + _AT_ONCE]
-            asked = [problem for problem in part if not _is_elementwise(problem)]
+            reasons = [self._why_not_asked(problem) for problem in part]
+            asked = [_as_compiled(problem) for problem, why in zip(part, reasons, strict=True) if why is None]
             decided, ranked = _asked(self._deciding, asked), _asked(self._ranking, asked)
-            for problem in part:
-                yield self._preview(problem, decided.get(problem.shape), ranked.get(problem.shape))
+            for problem, why in zip(part, reasons, strict=True):
+                if why is not None:
+                    yield Preview(problem, None, why_not_asked=why)
+                    continue
+                shape = _as_compiled(problem).shape
+                yield self._preview(problem, decided.get(shape), ranked.get(shape))
+
+    def _why_not_asked(self, problem: Problem) -> str | None:
+        """Return why Inductor does not ask the hook about a product on the device; None if it does."""
+        why = why_no_kernels(problem.op, self.hardware)
+        return _ELEMENTWISE if why is None and _is_elementwise(problem) else why
 
     def _preview(self, problem: Problem, decided: Decision | None, ranked: Decision | None) -> Preview:
         if decided is None:
@@ -137,6 +154,14 @@ class Previewer:
         if why is None:
             return decision
         return replace(decision, decided_by=DecidedBy.VENDOR, reason=f"{decision.reason}; {why}")
+
+
+def _as_compiled(problem: Problem) -> Problem:
+    """Return a problem as a compile sees it: routing is not known yet, so a grouped product has no skew."""
+    scalars = dict(problem.scalars)
+    if "skew" not in scalars:
+        return problem
+    return Problem.create(problem.op, problem.inputs, {name: each for name, each in scalars.items() if name != "skew"})
 
 
 def _is_elementwise(problem: Problem) -> bool:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from diode_collectors.problems.problem import parse_problem
-from diode_integration.inductor import listing
+from diode_integration.inductor import as_if_cuda
 from diode_integration.preview import Previewer
 from diode_store.devices.known import known_device
 from diode_store.records import Hardware
@@ -131,7 +131,7 @@ def test_without_triton(diode: RunCommand, monkeypatch: pytest.MonkeyPatch) -> N
     expected = diode("predict", *ONE, "--json")
     assert expected.code == 0, expected.err
     without_triton(monkeypatch)
-    monkeypatch.setattr(listing, "find_spec", lambda _name: None)
+    monkeypatch.setattr(as_if_cuda, "find_spec", lambda _name: None)
     assert diode("predict", *ONE, "--json") == expected
 
 
@@ -149,7 +149,7 @@ def without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give Inductor's lists the config that they have where Triton cannot be imported."""
     import torch._inductor.kernel.mm  # noqa: F401 - registers the lists
 
-    for kind in type(listing._heuristic_registry().get_template_heuristic("triton::mm", "cuda", "mm")).__mro__:
+    for kind in type(as_if_cuda.heuristic_registry().get_template_heuristic("triton::mm", "cuda", "mm")).__mro__:
         if hasattr(sys.modules[kind.__module__], "TritonConfig"):
             monkeypatch.setattr(sys.modules[kind.__module__], "TritonConfig", object)
 

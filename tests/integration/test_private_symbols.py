@@ -27,8 +27,8 @@ import diode_integration
 from diode_integration.choices import DiodeInductorChoices
 from diode_integration.inductor import second_try, unranked
 from diode_integration.inductor.after_import import ENTRANCES
+from diode_integration.inductor.as_if_cuda import heuristic_registry
 from diode_integration.inductor.benchmark import _LEFT_TO_INDUCTOR
-from diode_integration.inductor.listing import _heuristic_registry
 
 
 def test_hook_has_the_signature_we_override() -> None:
@@ -103,7 +103,7 @@ def test_templates(module: str, name: str) -> None:
 
 def test_heuristics_of_another_device() -> None:
     """The registry hands out the CUDA heuristic of a template on any machine."""
-    heuristic = _heuristic_registry().get_template_heuristic("triton::mm", "cuda", "mm")
+    heuristic = heuristic_registry().get_template_heuristic("triton::mm", "cuda", "mm")
     assert callable(heuristic.get_template_configs)
     assert callable(heuristic.get_extra_kwargs)
 

@@ -12,7 +12,7 @@ from diode_collectors.problems.problem import parse_dtype
 from diode_collectors.problems.selection import ProblemRequest, select_problems
 from diode_store.candidates.operands import ACCESS_BYTES
 from diode_store.errors import SettingsError
-from diode_store.ops import ranked_ops
+from diode_store.ops import standard_ops
 from diode_store.ops.work import itemsize
 from diode_tuning.choosing import nearest
 
@@ -66,9 +66,9 @@ def named_problems(request: ProblemRequest, device: SweepDevice) -> list[SweepPr
     if not is_any_named(request):
         return []
     found = select_problems(replace(request, default_dtype="fp32" if device.is_cpu else "bf16"))
-    others = dict.fromkeys(problem.op for problem in found if not problem.entry.is_ranked)
+    others = dict.fromkeys(problem.op for problem in found if not problem.entry.is_standard)
     if others:
-        raise SettingsError(f"no model ranks {', '.join(others)}; name problems of {', '.join(ranked_ops())} only")
+        raise SettingsError(f"no model ranks {', '.join(others)}; name problems of {', '.join(standard_ops())} only")
     return [problem for problem in found if device.fits(problem)]
 
 
@@ -113,7 +113,7 @@ def standard_problems(device: SweepDevice, dtypes: tuple[str, ...]) -> list[Swee
             some = replace(request, num_shapes=round(part * share_drawn), sizes=within, seed=seed)
             drawn |= dict.fromkeys(select_problems(some))
         names = tuple(family.name for family in families())
-        layers = ProblemRequest(families=names, dtypes=(name,), ops=ranked_ops())
+        layers = ProblemRequest(families=names, dtypes=(name,), ops=standard_ops())
         small = [problem for problem in select_problems(layers) if limits.allow(problem)]
         found += [*drawn, *draws.sample(small, len(small))[: part - len(drawn)]]
     return [problem for problem in draws.sample(found, len(found)) if device.fits(problem)]

@@ -100,7 +100,7 @@ def count_choices(
     """
     if space.is_vendor:
         return len(problem.entry.vendors)
-    if not problem.entry.is_ranked:
+    if not problem.entry.is_standard:
         return count_other(problem, space, shared_memory_bytes=shared_memory_bytes, include_tma=include_tma)
     blocks = _blocks(problem)
     item_bytes = itemsize(problem.dtype)
@@ -185,7 +185,7 @@ def seconds_estimate(
             compiling += CPU_SECONDS_PER_VENDOR_PROBLEM
             continue
         timing += GPU_SECONDS_PER_PROBLEM
-        if shares_kernels and problem.entry.is_ranked and has_whole_rows(problem):
+        if shares_kernels and problem.entry.is_standard and has_whole_rows(problem):
             new = round(NEW_SHARE * choices)
         compiling += cpu_seconds(new, is_slow=problem.dtype == FLOAT32 and not problem.allow_tf32)
         compiling += (choices - new) * CPU_SECONDS_PER_SHARED_CHOICE

@@ -8,6 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from diode_store.devices.capability import capability_of, capability_text
 from diode_store.devices.known import ambiguous, known_devices, narrowed, unknown
 from diode_store.errors import HardwareError, SettingsError
 from diode_store.exchange.bundled import bundled_devices
@@ -52,8 +53,7 @@ class SweepDevice:
     @property
     def capability(self) -> int:
         """Compute capability of an NVIDIA GPU, such as 90 for 9.0; 0 for any other device."""
-        arch = self.hardware.arch.removeprefix("sm_")
-        return int(arch) if arch.isdecimal() else 0
+        return capability_of(self.hardware)
 
     @property
     def has_tma(self) -> bool:
@@ -62,7 +62,7 @@ class SweepDevice:
 
     def has_kernels(self, problem: SweepProblem) -> bool:
         """Return whether Inductor has kernels of the problem's op to choose from on this device."""
-        return problem.entry.is_ranked if self.is_cpu else self.capability >= problem.entry.capability
+        return problem.entry.is_standard if self.is_cpu else self.capability >= problem.entry.capability
 
     def fits(self, problem: SweepProblem) -> bool:
         """Return whether the device has enough memory for a problem, or unknown memory."""
@@ -199,7 +199,7 @@ def with_kernels(
 
 
 def _capability_text(capability: int) -> str:
-    return f"an NVIDIA GPU of compute capability {capability // 10}.{capability % 10}" if capability else "a GPU"
+    return f"an NVIDIA GPU of {capability_text(capability)}" if capability else "a GPU"
 
 
 def check_can_be_timed(problems: Sequence[SweepProblem], *, on_cpu: bool) -> None:

@@ -3,26 +3,31 @@
 Inductor lists them in functions of its module ``mm_grouped``, while it lowers the op. This module wraps the op's
 lowering and ``early_config_prune``, the last of these functions. In between it makes the list an offer like any other:
 the handler chooses, and Inductor makes kernels of what is left. The choices get their marks when Inductor hands the
-op's choices to ``entry.final_selection``. A torch without that function tunes these ops as it does without the hook.
+op's choices to ``entry.final_selection``. A handler that only observes is asked then if Inductor made no list, as on a
+machine without a GPU. A torch without that function tunes these ops as it does without the hook.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import threading
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._inductor.kernel_inputs import MMKernelInputs
 
-from diode_collectors.inductor.adapter import annotations_of, config_of_ktc
+from diode_collectors.inductor.adapter import annotations_of, config_of_ktc, problem_of_inputs
 from diode_integration.inductor.after_import import once_inductor_is_there, put_in_place
 from diode_integration.inductor.entry import marking_later
 from diode_integration.inductor.listing import CandidateOffer, is_tuned
+from diode_store.devices.descriptor import describe
 from diode_store.ops import OPS
+from diode_store.ops.grouping import ROWS
+from diode_store.ops.work import itemsize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,10 +37,11 @@ if TYPE_CHECKING:
     from torch._inductor.kernel_inputs import KernelInputs
 
     from diode_integration.inductor.entry import Handler
-    from diode_store.records import KernelConfig
+    from diode_store.records import Hardware, KernelConfig, ProblemShape
 
 _LOWERING, _MODULE = "torch._inductor.lowering", "torch._inductor.kernel.mm_grouped"
 _PRUNE = "early_config_prune"
+_SHARED_MEMORY = "get_gpu_shared_memory"
 _ATEN = torch.ops.aten
 _GROUPED: Mapping[str, tuple[str, ...]] = {
     "_grouped_mm": ("mat_a", "mat_b", "offs", "bias", "out_dtype"),
@@ -71,6 +77,26 @@ class _GroupedOffer(CandidateOffer):
         del handler, search_space, inputs
         return self.stock(uid)
 
+    def as_if_on_cuda(self, uid: str, inputs: KernelInputs, device: Hardware | None) -> Iterator[Any]:
+        """Yield the choices on a CUDA device, on a machine without one."""
+        template, arguments = SimpleNamespace(uid=uid), self.arguments_as_if(device)
+        for config in _configs_as_if(problem_of_inputs(inputs, self.op_name).shape, arguments, device):
+            yield _listed(template, _arguments(config, arguments), inputs, config)
+
+    def arguments_as_if(self, device: Hardware | None) -> dict[str, Any]:
+        """Return the arguments that Inductor gives the template beside the config."""
+        shape = problem_of_inputs(self.kernel_inputs, self.op_name).shape
+        form, layout = str(shape.dimension("form")), shape.layout
+        return {
+            "SCALED": OPS[self.op_name].is_scaled,
+            "A_IS_2D": form.startswith("2d"),
+            "B_IS_2D": form.endswith("2d"),
+            "A_IS_K_MAJOR": layout[0] == "n",
+            "B_IS_K_MAJOR": layout[1] == "t",
+            "USE_FAST_ACCUM": self.overrides_as_if().get("USE_FAST_ACCUM", False),
+            "NUM_SMS": device.multiprocessors if device else 0,
+        }
+
 
 @dataclass
 class _Lowering:
@@ -82,14 +108,26 @@ class _Lowering:
     overrides: Mapping[str, Any]
     marks: dict[KernelConfig, Mapping[str, Any]] = field(default_factory=dict)
     """Annotations of the candidates, which their choices get later."""
+    is_asked: bool = False
+    """True once the handler was asked."""
+
+    def marked(self) -> Mapping[KernelConfig, Mapping[str, Any]]:
+        """Return the marks; first ask a handler that observes for another device, if this one has no list."""
+        if not self.is_asked and self.owner.observe:
+            try:
+                self.kept([], {})
+            except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
+                self.owner.failed(error)
+        return self.marks
 
     def kept(self, configs: Sequence[Any], named_arguments: Mapping[str, Any]) -> list[Any]:
         """Return the configs to make kernels of, and keep the marks of the candidates."""
+        self.is_asked = True
         entry = OPS[self.op]
         vendor, template = (SimpleNamespace(uid=uid) for uid in (entry.vendors[0], entry.template))
-        vendors = [self._listed(vendor, {})] if _offers_vendor() else []
-        listed = [self._listed(template, _arguments(config, named_arguments), config) for config in configs]
-        generators: dict[str, Iterator[Any]] = {template.uid: iter(listed)}
+        vendors = [_listed(vendor, {}, self.inputs)] if _offers_vendor() else []
+        listed = [_listed(template, _arguments(each, named_arguments), self.inputs, each) for each in configs]
+        generators: dict[str, Iterator[Any]] = {template.uid: iter(listed)} if listed else {}
         if vendors:
             generators = {vendor.uid: iter(vendors), **generators}
         offer = _GroupedOffer(generators, self.inputs, [vendor, template], self.op, {vendor.uid: dict(self.overrides)})
@@ -99,11 +137,6 @@ class _Lowering:
             tell(left)
         self.marks = {config_of_ktc(each): annotations_of(each) for each in left}
         return [each.source for each in left if each.source is not None]
-
-    def _listed(self, template: Any, arguments: dict[str, Any], source: Any = None) -> ListedKernel:
-        return ListedKernel(
-            template, SimpleNamespace(kwargs=arguments, to_kwargs=lambda: arguments), self.inputs, source
-        )
 
 
 def guard(installed: Callable[[], Handler | None], undo: ExitStack) -> None:
@@ -151,7 +184,7 @@ def _lowered(name: str, stock: Callable[..., Any], installed: Callable[[], Handl
             return stock(*args, **kwargs)
         _here.lowering = lowering
         try:
-            with marking_later(lambda: lowering.marks):
+            with marking_later(lowering.marked):
                 return stock(**given)
         finally:
             _here.lowering = None
@@ -192,6 +225,24 @@ def _inputs(given: Mapping[str, Any]) -> KernelInputs:
 
 def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"use_fast_accum": True} if given.get("use_fast_accum") else {}
+
+
+def _listed(template: Any, arguments: dict[str, Any], inputs: KernelInputs, source: Any = None) -> ListedKernel:
+    return ListedKernel(template, SimpleNamespace(kwargs=arguments, to_kwargs=lambda: arguments), inputs, source)
+
+
+def _configs_as_if(shape: ProblemShape, arguments: Mapping[str, Any], device: Hardware | None) -> list[Any]:
+    """Return the configs that Inductor would list on a device, by that device's shared memory."""
+    from torch._inductor.kernel import mm_grouped
+
+    prune = inspect.unwrap(mm_grouped.early_config_prune)
+    if device is not None:
+        shared_memory_bytes = describe(device).shared_memory_per_block_bytes
+        patched = {**vars(mm_grouped), _SHARED_MEMORY: lambda: shared_memory_bytes}
+        prune = FunctionType(prune.__code__, patched)  # other threads may compile, so the module stays as it is
+    rows = int(shape.dimension("total") if shape.dimension("form") == ROWS else shape.m)
+    found: list[Any] = prune(shape.b, rows, itemsize(shape.dtype), mm_grouped.grouped_mm_configs(), arguments)
+    return found
 
 
 def _arguments(config: Any, named_arguments: Mapping[str, Any]) -> dict[str, Any]:

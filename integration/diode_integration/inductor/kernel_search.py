@@ -8,7 +8,8 @@ import numpy as np
 from torch._inductor import config as inductor_config
 
 from diode_collectors.inductor.adapter import columns_of_choices, config_of_ktc
-from diode_integration.inductor.listing import AS_IF_TEMPLATES, EXHAUSTIVE, uid_of
+from diode_integration.inductor.as_if_cuda import template_of
+from diode_integration.inductor.listing import EXHAUSTIVE, uid_of
 from diode_store.candidates.columns import INT_COLUMNS
 from diode_store.kernels import agrees
 
@@ -51,7 +52,7 @@ def is_listed_elsewhere(lister: Lister, config: KernelConfig) -> bool:
     offer = lister.offer
     if any(uid_of(uid) == config.template for uid in offer.generators):
         return find(lister, config) is not None
-    if config.template == AS_IF_TEMPLATES.get(offer.op_name):
+    if config.template == template_of(lister.problem, lister.device):
         listed = lister.as_if_on_cuda(config.template, EXHAUSTIVE)
         return _among(listed, listed.columns, config) is not None
     return not is_switched_off(config.template)

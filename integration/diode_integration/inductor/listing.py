@@ -6,23 +6,23 @@ Inductor gives the hook a generator of choices for each template. A generator ca
 
 from __future__ import annotations
 
-import copy
 import functools
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from itertools import chain
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from torch._inductor import config as inductor_config
 
+from diode_collectors.inductor.adapter import fast_accum_of
+from diode_integration.inductor import as_if_cuda
 from diode_integration.inductor.candidates import Candidates, class_of
 from diode_integration.inductor.products import inputs_at
 from diode_store.candidates.names import template_uid
 from diode_store.errors import RecordError
-from diode_store.ops import OPS, ranked_ops
+from diode_store.ops import standard_ops
 from diode_store.records import is_vendor_template
 
 if TYPE_CHECKING:
@@ -33,14 +33,12 @@ if TYPE_CHECKING:
     from torch._inductor.kernel_template_choice import KernelTemplateChoice
 
     from diode_integration.inductor.candidates import KnownLists
-    from diode_store.records import Problem
+    from diode_store.records import Hardware, Problem
 
 EXHAUSTIVE = "EXHAUSTIVE"
-AS_IF_TEMPLATES = {op: OPS[op].template for op in ranked_ops()}
-"""Template that Inductor offers every large GPU, by op."""
 _WITH_BIAS = "bias_addmm"
 """Vendor kernel of cuBLASLt that adds the bias in its epilogue; ``addmm`` may need a full-size copy of the bias."""
-_APART = frozenset(ranked_ops())
+_APART = frozenset(standard_ops())
 """Ops whose vendor kernels come in a separate first call in some versions of torch."""
 _one_at_a_time = threading.RLock()
 
@@ -109,6 +107,16 @@ class CandidateOffer:
             listed = list(self._regenerated(uid, handler, inputs))
         return listed or self.stock(uid)
 
+    def as_if_on_cuda(self, uid: str, inputs: KernelInputs, _device: Hardware | None) -> Iterator[KernelTemplateChoice]:
+        """Return the choices for ``uid`` and ``inputs`` on a CUDA device, on a machine without one."""
+        return as_if_cuda.listed(uid, self.op_name, inputs, self.overrides_as_if())
+
+    def overrides_as_if(self) -> dict[str, Any]:
+        """Return the arguments of the vendor kernels that a Triton template would get too."""
+        asked = fast_accum_of(self.kwarg_overrides.values())
+        is_given = any("use_fast_accum" in given for given in self.kwarg_overrides.values())
+        return {"USE_FAST_ACCUM": bool(asked)} if is_given else {}
+
     def _replayed(self, uid: str, handler: InductorChoices) -> Iterator[KernelTemplateChoice]:
         if uid in self._broken:
             return self._regenerated(uid, handler, self.kernel_inputs)
@@ -174,6 +182,8 @@ class Lister:
     known: KnownLists
     search_space: str | None
     """Search space for templates that the model knows; None for Inductor's own."""
+    device: Hardware | None = None
+    """Device to list for, if another one compiles."""
     largest: Problem | None = None
     """Largest product that the call may have to serve, which bounds the block sizes; None if it is ``problem``."""
 
@@ -208,17 +218,23 @@ class Lister:
         A model can rank them, but they cannot be built or run.
         """
         offer = self.offer
-        uid = AS_IF_TEMPLATES.get(offer.op_name)
+        uid = as_if_cuda.template_of(self.problem, self.device)
         vendor_only = bool(offer.generators) and all(is_vendor_template(uid_of(other)) for other in offer.generators)
         if uid is not None and vendor_only:
             self._expand_as_if(uid, self.search_space or inductor_config.max_autotune_gemm_search_space, ranked)
 
     def _expand_as_if(self, uid: str, search_space: str, ranked: Candidates) -> None:
         """Add the candidates of ``uid`` for a CUDA device."""
-        op_name = self.offer.op_name
-        first = next(_as_if(uid, op_name, self.offer.kernel_inputs), None)
-        list_all = functools.partial(_all_as_if, uid, op_name, search_space)
-        self._add(ranked, first, self._class_of(uid, f"{search_space} as if on cuda"), list_all)
+        offer = self.offer
+
+        def list_all(inputs: KernelInputs) -> list[KernelTemplateChoice]:
+            with searching(search_space):
+                return list(offer.as_if_on_cuda(uid, inputs, self.device))
+
+        first = next(offer.as_if_on_cuda(uid, offer.kernel_inputs, self.device), None)
+        self._add(
+            ranked, first, self._class_of(uid, f"{search_space} as if on cuda", offer.overrides_as_if()), list_all
+        )
 
     def _expand(self, uid: str, search_space: str, ranked: Candidates) -> None:
         """Add the candidates of ``uid`` in another search space."""
@@ -246,61 +262,10 @@ class Lister:
         else:
             ranked.extend(list_all(inputs))
 
-    def _class_of(self, uid: str, search_space: str) -> Hashable | None:
+    def _class_of(self, uid: str, search_space: str, overrides: Mapping[str, Any] | None = None) -> Hashable | None:
         offer, problem = self.offer, self.largest or self.problem
-        overrides = offer.kwarg_overrides.get(uid, {})
+        overrides = offer.kwarg_overrides.get(uid, {}) if overrides is None else overrides
         return class_of(uid_of(uid), problem, offer.kernel_inputs, offer.op_name, overrides, search_space)
-
-
-def _all_as_if(uid: str, op_name: str, search_space: str, inputs: KernelInputs) -> list[KernelTemplateChoice]:
-    with searching(search_space):
-        return list(_as_if(uid, op_name, inputs))
-
-
-def _as_if(uid: str, op_name: str, inputs: KernelInputs) -> Iterator[KernelTemplateChoice]:
-    from torch._inductor.kernel_template_choice import make_ktc_generator  # needs the lowerings to be loaded first
-
-    heuristic = _heuristic_registry().get_template_heuristic(uid, "cuda", op_name)
-    if find_spec("triton") is None:
-        heuristic = copy.copy(heuristic)  # Inductor shares one object among all ops
-        heuristic.triton_config = _ListedConfig.made
-    generator: Iterator[KernelTemplateChoice] = make_ktc_generator(
-        template=_template(uid),
-        cs=heuristic.get_template_configs(inputs, op_name),
-        extra_kwargs=heuristic.get_extra_kwargs(inputs, op_name),
-        overrides={},
-        layout=inputs.output_layout(),
-        inputs=inputs,
-    )
-    return generator
-
-
-@dataclass(frozen=True)
-class _ListedConfig:
-    """Stand-in for ``triton.Config`` on a machine without Triton: the fields that Inductor reads to list configs."""
-
-    kwargs: dict[str, Any]
-    num_stages: int
-    num_warps: int
-
-    @classmethod
-    def made(cls, num_stages: int, num_warps: int, **kwargs: Any) -> Self:
-        """Return a config, from the arguments of a heuristic's ``triton_config``."""
-        return cls(kwargs, num_stages, num_warps)
-
-
-def _template(uid: str) -> Any:
-    from torch._inductor.kernel import bmm, mm  # the import registers lowerings, as every compile has done already
-
-    return {"triton::mm": mm.mm_template, "triton::bmm": bmm.bmm_template}[uid]
-
-
-def _heuristic_registry() -> Any:
-    try:
-        from torch._inductor.heuristics.template import registry  # torch 2.14 and later
-    except ImportError:
-        from torch._inductor.template_heuristics import registry  # torch 2.13 and before
-    return registry
 
 
 def uid_of(uid: str) -> str:

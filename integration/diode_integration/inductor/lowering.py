@@ -11,6 +11,7 @@ from torch._guards import TracingContext, tracing
 from torch._inductor import config as inductor_config
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from diode_collectors.inductor.calls import add_call
 from diode_integration.inductor.entry import taking_the_first
 from diode_store.ops import OPS
 
@@ -41,7 +42,7 @@ def lower(problems: Sequence[Problem], *, tf32: bool) -> None:
             of_op = _operands(problem)
             nodes = tuple(graph.placeholder(f"operand_{len(operands) + place}") for place in range(len(of_op)))
             operands += of_op
-            products.append(graph.call_function(getattr(torch, problem.op), nodes))
+            products.append(add_call(graph, problem, nodes))
         graph.output(tuple(products))
         table = {op: how for op, how in select_decomp_table().items() if op not in _LEFT_WHOLE}
         compile_fx.compile_fx(torch.fx.GraphModule({}, graph), operands, decompositions=table)

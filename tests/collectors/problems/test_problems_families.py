@@ -13,7 +13,7 @@ from diode_collectors.problems.families import families, family_problems, read_f
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.shapesets import read_shapeset
 from diode_store.errors import SettingsError
-from diode_store.ops import ranked_ops, swept_ops
+from diode_store.ops import standard_ops, swept_ops
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,7 +100,7 @@ def test_the_ops_beside_plain_products_have_enough_problems() -> None:
 
 def test_the_problems_of_all_families_stay() -> None:
     """Lists of measured problems and the draws of `diode tune` depend on each problem and on their order."""
-    ranked = [family for family in families() if {layer.op for layer in family.layers} <= set(ranked_ops())]
+    ranked = [family for family in families() if {layer.op for layer in family.layers} <= set(standard_ops())]
     assert families()[: len(ranked)] == tuple(ranked)
     problems = [problem for family in ranked for problem in family_problems(family.name)]
     text = "".join(f"{problem} {problem.name}\n" for problem in problems)

@@ -10,7 +10,7 @@ import torch
 
 from diode_collectors.problems.problem import LAYOUTS, SweepProblem, parse_dtype, parse_problem
 from diode_store.errors import SettingsError
-from diode_store.ops import ranked_ops
+from diode_store.ops import standard_ops
 from diode_store.records import TensorSpec
 from inductor_events import events
 
@@ -118,7 +118,7 @@ def test_where_it_comes_from_makes_no_other_problem() -> None:
 
 
 @pytest.mark.quick(2)
-@pytest.mark.parametrize(("op", "layout"), list(itertools.product(ranked_ops(), LAYOUTS)))
+@pytest.mark.parametrize(("op", "layout"), list(itertools.product(standard_ops(), LAYOUTS)))
 def test_its_record_is_the_one_inductor_makes(op: str, layout: str) -> None:
     """A real compile of the tensors that a problem describes reports the same problem, so that it is found again."""
     problem = SweepProblem(op, 64, 96, 128, 2 if "bmm" in op else 1, "float32", layout)

@@ -42,8 +42,10 @@ app = make_app(__doc__)
 class _Wanted:
     """Products that a person asks about."""
 
-    op: Annotated[str | None, typer.Option(metavar="OP", help="Op of one product: mm, addmm, bmm or baddbmm.")] = None
-    b: Annotated[int | None, typer.Option("--b", metavar="B", help="Batch size of a bmm.", min=1)] = None
+    op: Annotated[str | None, typer.Option(metavar="OP", help="Op of one product, such as mm or scaled_mm.")] = None
+    b: Annotated[
+        int | None, typer.Option("--b", metavar="B", help="Batch size of a bmm, or number of groups.", min=1)
+    ] = None
     m: Annotated[int | None, typer.Option("--m", metavar="M", help="Rows of the result.", min=1)] = None
     n: Annotated[int | None, typer.Option("--n", metavar="N", help="Columns of the result.", min=1)] = None
     k: Annotated[int | None, typer.Option("--k", metavar="K", help="Summed dimension.", min=1)] = None
@@ -52,12 +54,14 @@ class _Wanted:
         typer.Option(metavar="AB", help="Layout of A and B, such as nt: n row-major, t transposed.", show_default="nn"),
     ] = None
     dtype: Annotated[
-        str | None, typer.Option(metavar="DTYPE", help="bf16, fp16, fp32 or tf32.", show_default="bf16")
+        str | None, typer.Option(metavar="DTYPE", help="bf16, fp16, fp32, tf32, e4m3, ...", show_default="the op's")
     ] = None
     shape: Annotated[
         list[str] | None,
         typer.Option(
-            "--shape", metavar="OP:MxNxK[:B]", help="Product, optionally with /LAYOUT or /DTYPE; can be repeated."
+            "--shape",
+            metavar="OP:MxNxK[:B]",
+            help="Product, optionally with words such as /nt or /tf32; can be repeated.",
         ),
     ] = None
     shapeset: Annotated[
@@ -82,13 +86,14 @@ class _Wanted:
         shapes = [*self._typed(), *(self.shape or ())]
         if not (shapes or self.shapeset or self.family):
             raise SettingsError("name a product: --op mm --m 16 --n 4096 --k 4096, --shape, --shapeset or --family")
+        is_default = bool(self.shape or self.shapeset or self.family)  # for products whose text names none
         found = select_problems(
             ProblemRequest(
                 shapes=tuple(shapes),
                 shapesets=tuple(self.shapeset or ()),
                 families=tuple(self.family or ()),
-                dtypes=(self.dtype,) if self.dtype else (),
-                layouts=(self.layout,) if self.layout else (),
+                dtypes=(self.dtype,) if self.dtype and is_default else (),
+                layouts=(self.layout,) if self.layout and is_default else (),
             )
         )
         for problem in found:
@@ -108,7 +113,8 @@ class _Wanted:
         if missing:
             raise SettingsError(f"--op {self.op} needs {' and '.join(missing)} too")
         batch = "" if self.b is None else f":{self.b}"
-        return [f"{self.op}:{self.m}x{self.n}x{self.k}{batch}"]
+        words = "".join(f"/{word}" for word in (self.layout, self.dtype) if word)
+        return [f"{self.op}:{self.m}x{self.n}x{self.k}{batch}{words}"]
 
 
 @app.command(
@@ -254,6 +260,7 @@ def _show_one(preview: Preview, measured: MeasuredProblem | None) -> None:
         where = f"in torch {measured.torch}, regime {measured.regime or 'unknown'}"
         print_note(f"measured: {kernels} {where}; the fastest is {best.describe()}, {time_us:.1f} us")
         _say_regime([measured])
+    _say_skew([preview])
 
 
 def _show_all(found: Sequence[Preview], measured: dict[bytes, MeasuredProblem]) -> None:
@@ -269,6 +276,7 @@ def _show_all(found: Sequence[Preview], measured: dict[bytes, MeasuredProblem]) 
         rows.append((problem_text(each.problem.shape), _kept(each), *predicted, *timed, each.reason))
     print_rows(columns, rows, title="What the hook would keep")
     _say_regime(measured.values())
+    _say_skew(found)
 
 
 def _in_regime(predicted_us: float | None, measured: MeasuredProblem | None) -> float | None:
@@ -284,6 +292,11 @@ def _say_regime(measured: Iterable[MeasuredProblem]) -> None:
 
     if WRITE_FLUSH in {each.regime for each in measured}:
         print_note(f"{IN_WRITE_FLUSH}; --json has the deployed ones")
+
+
+def _say_skew(found: Sequence[Preview]) -> None:
+    if any(each.problem.shape.dimension("skew") and each.decision is not None for each in found):
+        print_note("a compile does not know the skew of groups: kernels are chosen for groups of equal size")
 
 
 def _kept(preview: Preview) -> str:
@@ -325,7 +338,7 @@ def _plain(preview: Preview, previewer: Previewer, measured: MeasuredProblem | N
     model = previewer.asked(preview)
     return {
         "problem": {"op": shape.op, "dtype": shape.arithmetic, "b": shape.b, "m": shape.m, "n": shape.n, "k": shape.k}
-        | {"layout": shape.layout},
+        | {"layout": shape.layout, **({"dimensions": dict(shape.dimensions)} if shape.dimensions else {})},
         "hardware": previewer.hardware.name,
         "model": model and model.card.name,
         "model_sha256": model and model.sha256,

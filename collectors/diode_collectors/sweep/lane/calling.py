@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from diode_store.ops import OPS, Role
+from diode_collectors.inductor.calls import add_call
+from diode_store.ops import Role
 from diode_store.ops.inputs import ends_of_groups
 
 if TYPE_CHECKING:
@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
     from diode_collectors.problems.problem import SweepProblem
     from diode_store.records import Problem
-
-_KEYWORDS = {Role.OFFSETS: "offs", Role.BIAS: "bias"}
-"""Names of the arguments that torch takes behind optional ones."""
 
 
 def inputs_on(problem: SweepProblem, device: str) -> list[Any]:
@@ -57,21 +54,3 @@ def product(problem: Problem, inputs: Sequence[Any]) -> Any:
             nodes.append(graph.get_attr(name))
     graph.output(add_call(graph, problem, nodes))
     return torch.fx.GraphModule(root, graph)
-
-
-def add_call(graph: Any, problem: Problem, inputs: Sequence[Any]) -> Any:
-    """Add to an fx graph what torch calls for a problem, over the nodes of its inputs in order; return the result."""
-    import torch
-
-    entry, scalars, roles = OPS[problem.op], dict(problem.scalars), problem.roles()
-    function = getattr(torch, entry.function or entry.name)
-    if entry.products > 1:
-        products = [graph.call_function(function, pair) for pair in zip(inputs[::2], inputs[1::2], strict=True)]
-        return reduce(lambda total, each: graph.call_function(torch.add, (total, each)), products)
-    by_name = {} if entry.has_bias else _KEYWORDS
-    given = list(zip(roles, inputs, strict=True))
-    named = {by_name[Role(role)]: node for role, node in given if role in by_name}
-    if entry.is_scaled:
-        named["use_fast_accum"] = bool(scalars.get("use_fast_accum"))
-        named["out_dtype"] = getattr(torch, str(scalars["out_dtype"]))
-    return graph.call_function(function, tuple(node for role, node in given if role not in by_name), named)

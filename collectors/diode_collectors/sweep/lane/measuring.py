@@ -245,7 +245,7 @@ class Measuring:
     def _sharing(self) -> Iterator[None]:
         """Share kernels with other problems, if there is a folder for them and the problem's kind allows it."""
         self._shared: list[SharedSource] = []
-        if self.kernels is None or not (self._asked.entry.is_ranked and has_whole_rows(self._asked)):
+        if self.kernels is None or not (self._asked.entry.is_standard and has_whole_rows(self._asked)):
             yield
         else:
             with shared_kernels(self.kernels) as self._shared:
