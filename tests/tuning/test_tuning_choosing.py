@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diode_collectors.problems.problem import SweepProblem
+from diode_collectors.problems.problem import SweepProblem, parse_problem
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.sweep.devices import device_elsewhere
 from diode_store.candidates.operands import has_whole_rows, row_lengths
-from diode_store.errors import SettingsError
+from diode_store.errors import HardwareError, SettingsError
 from diode_trainer import artifact
 from diode_trainer.work import widest_access
 from diode_tuning.choosing import choose, nearest
@@ -21,7 +21,7 @@ from diode_tuning.targets import companions, is_any_named, named_problems, stand
 
 SMALL = [SweepProblem("mm", 64 + 8 * i, 64, 64) for i in range(6)]
 LARGE = [SweepProblem("mm", 4096, 4096, 4096 + 64 * i) for i in range(3)]
-H200 = device_elsewhere("h200")[0]
+H200, A100 = device_elsewhere("h200")[0], device_elsewhere("NVIDIA A100-SXM4-40GB")[0]
 
 
 def chosen(pool: list[SweepProblem], budget_s: float, **options: object) -> list[SweepProblem]:
@@ -146,3 +146,32 @@ def test_the_nearest_of_each_in_turn() -> None:
     found = nearest(SMALL + LARGE, [LARGE[0], SMALL[0]], 4)
     assert [(SMALL + LARGE)[i] for i in found] == [LARGE[0], SMALL[0], LARGE[1], SMALL[1]]
     assert nearest([], SMALL, 3) == nearest(SMALL, [], 3) == []
+
+
+def test_any_op_with_kernels_on_the_device_is_a_target() -> None:
+    """Scaled and grouped products too; a GPU without such kernels is named, with what the op needs."""
+    request = ProblemRequest(shapes=("scaled_mm:16x256x512/row/fast", "grouped_mm:64x256x512:4", "mm:16x32x64"))
+    assert [problem.op for problem in named_problems(request, H200)] == ["scaled_mm", "grouped_mm", "mm"]
+    assert [problem.op for problem in named_problems(request, A100)] == ["mm"]
+    with pytest.raises(HardwareError, match=r"nothing can be timed on NVIDIA A100.*: scaled_mm needs an NVIDIA GPU of"):
+        named_problems(ProblemRequest(shapes=("scaled_mm:16x256x512",)), A100)
+
+
+def test_other_ops_have_companions_of_their_own() -> None:
+    """The standard set has none, so layers of model families join them; they are chosen by their likeness as ever."""
+    named = [parse_problem("scaled_mm:16x6144x4096/row"), parse_problem("grouped_mm:2048x4096x2048:8")]
+    found = companions(named, H200, 6)
+    assert len(found) == 6
+    assert {problem.op for problem in found} == {"scaled_mm", "grouped_mm"}
+    assert {problem.op for problem in companions([*named[:1], SweepProblem("mm", 16, 64, 64)], H200, 6)} >= {"mm"}
+    order = choose([*named, *found], [1.0] * 8, 8.0)
+    assert sorted(order) == list(range(8))
+    assert {found[i].op for i in nearest(found, named[:1], 2)} == {"scaled_mm"}
+
+
+def test_doubts_of_other_ops_are_even() -> None:
+    """A model that guides the standard set is not asked about them."""
+    some = [parse_problem("scaled_mm:16x6144x4096/row"), SweepProblem("mm", 512, 512, 512), SweepProblem("mm", 9, 9, 9)]
+    weights = doubts(artifact.load_shipped(), some, H200.hardware)
+    assert weights[0] == pytest.approx(1.0)
+    assert doubts(artifact.load_shipped(), some[:1], H200.hardware).tolist() == [1.0]

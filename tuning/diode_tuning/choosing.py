@@ -107,6 +107,10 @@ def _place(problem: SweepProblem) -> tuple[float, ...]:
         problem.dtype == "float32" and not problem.allow_tf32,
         problem.layout[0] == "t",
         problem.layout[1] == "t",
+        problem.entry.is_scaled,
+        problem.entry.is_grouped,
+        problem.entry.products > 1,
+        problem.dtype == "int8",
     )
     sizes = [float(np.log2(size)) for size in (problem.b, problem.m, problem.n, problem.k)]
     access = [_ACCESS[widest_access(size, itemsize(problem.dtype))] for size in row_lengths(problem)]

@@ -30,10 +30,16 @@ _BEST = 5
 def doubts(model: TimingModel | Scorer, problems: Sequence[SweepProblem], hardware: Hardware) -> NDArray[np.float32]:
     """Return a weight for each problem, shape (n,), with a mean of 1: larger where the ensemble members disagree more.
 
-    The candidates are those of Inductor's DEFAULT list and the vendor's.
+    The candidates are those of Inductor's DEFAULT list and the vendor's. Ops outside the standard set weigh 1.
     """
-    spread = np.array([_spread(model, problem.problem().shape, hardware) for problem in problems])
-    mean = max(float(spread.mean()), 1e-9)
+    is_standard = np.array([problem.entry.is_standard for problem in problems], dtype=bool)
+    if not is_standard.any():
+        return np.ones(len(problems), dtype=np.float32)
+    asked = [problem.problem().shape for problem in problems if problem.entry.is_standard]
+    known = np.array([_spread(model, shape, hardware) for shape in asked])
+    mean = max(float(known.mean()), 1e-9)
+    spread = np.full(len(problems), mean)
+    spread[is_standard] = known
     return ((spread / mean + _FLOOR) / (1 + _FLOOR)).astype(np.float32)
 
 

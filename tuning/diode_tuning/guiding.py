@@ -48,8 +48,9 @@ def guide_by(
     """Return, for each problem and template, the half of a sample that a model predicts fastest.
 
     If problems share kernels, a problem gets its fastest kernel. Its others are those that most problems of its kind
-    have among their fastest.
+    have among their fastest. Ops outside the standard set get no guide: a sweep draws their kernels.
     """
+    problems = [problem for problem in problems if problem.entry.is_standard]
     found: dict[bytes, dict[str, list[GemmConfig]]] = defaultdict(dict)
     for is_tma, size in ((False, (space.sample or 0) // 2), (True, space.tma_sample // 2)):
         kinds: dict[tuple[str, Kind | bytes], dict[bytes, list[GemmConfig]]] = defaultdict(dict)
@@ -81,7 +82,7 @@ def guide_by_default(problems: Sequence[SweepProblem]) -> Guide:
     ones that its device can run.
     """
     found: dict[bytes, dict[str, list[GemmConfig]]] = {}
-    for problem in problems:
+    for problem in (problem for problem in problems if problem.entry.is_standard):
         record = problem.problem()
         of = kernel_kind(record.shape) if has_whole_rows(problem) else record.key
         places = {config: drawn_place((of, *config)) for config in default_configs(record.shape)}

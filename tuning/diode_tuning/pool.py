@@ -80,7 +80,7 @@ class Pool:
 
         Raises:
             SettingsError: the request cannot be understood, or nothing of it fits the device.
-            HardwareError: on a CPU, none of the named products would be timed.
+            HardwareError: the device has kernels to choose from for none of the named products.
             SchemaError: the warehouse has another revision.
             DatabaseError: the warehouse cannot be read.
         """
@@ -240,8 +240,9 @@ class Pool:
 
 
 def _as_shape(problem: SweepProblem) -> SweepProblem:
-    """Return a problem as it is lowered, in one dtype for all."""
-    return replace(as_lowered(problem), dtype="bfloat16", allow_tf32=False)
+    """Return a problem as it is lowered, in one dtype for all; an op with dtypes of its own keeps them."""
+    lowered = as_lowered(problem)
+    return replace(lowered, dtype="bfloat16", allow_tf32=False) if lowered.entry.is_plain else lowered
 
 
 def _size(search_space: str) -> float:

@@ -21,7 +21,6 @@ from diode_store.command_line.console import print_note
 from diode_store.command_line.render import counted
 from diode_store.decisions import DecisionRecord
 from diode_store.errors import CodecError, DiodeError, SegmentError, SettingsError
-from diode_store.ops import standard_ops
 from diode_store.processes.programs import run_python
 from diode_store.system.files import real_path
 from diode_tuning.plan import write
@@ -126,8 +125,8 @@ def _decisions(spool: Path) -> Iterator[DecisionRecord]:
 
 
 def _problems(shapes: Iterable[ProblemShape], name: str) -> Iterator[SweepProblem]:
-    """Yield the products that a sweep can time and a model ranks."""
-    for shape in (shape for shape in shapes if shape.op in standard_ops()):
+    """Yield the products that a sweep can time."""
+    for shape in shapes:
         with contextlib.suppress(SettingsError):  # another op or dtype, or an odd layout
             yield SweepProblem.of_shape(shape, f"{name}/compiled")
 

@@ -10,8 +10,9 @@ from diode_collectors.problems.drawing import Limits, LogNormalSizes
 from diode_collectors.problems.families import families
 from diode_collectors.problems.problem import parse_dtype
 from diode_collectors.problems.selection import ProblemRequest, select_problems
+from diode_collectors.sweep.devices import with_kernels
 from diode_store.candidates.operands import ACCESS_BYTES
-from diode_store.errors import SettingsError
+from diode_store.command_line.console import print_note
 from diode_store.ops import standard_ops
 from diode_store.ops.work import itemsize
 from diode_tuning.choosing import nearest
@@ -61,14 +62,15 @@ def named_problems(request: ProblemRequest, device: SweepDevice) -> list[SweepPr
     """Return the different problems of a request that fit a device; none if the request names none.
 
     Raises:
-        SettingsError: the request cannot be understood, or it has an op that no model ranks.
+        SettingsError: the request cannot be understood.
+        HardwareError: the device has no kernels to choose from for any requested op.
     """
     if not is_any_named(request):
         return []
     found = select_problems(replace(request, default_dtype="fp32" if device.is_cpu else "bf16"))
-    others = dict.fromkeys(problem.op for problem in found if not problem.entry.is_standard)
-    if others:
-        raise SettingsError(f"no model ranks {', '.join(others)}; name problems of {', '.join(standard_ops())} only")
+    found, left_out = with_kernels(found, [device])
+    if left_out:
+        print_note(left_out)
     return [problem for problem in found if device.fits(problem)]
 
 
@@ -78,16 +80,17 @@ def companions(
     count: int,
     wanted: Callable[[SweepProblem], bool] = lambda _problem: True,
 ) -> list[SweepProblem]:
-    """Return ``count`` wanted problems of the standard set that are like the named ones, in turn for each."""
+    """Return ``count`` wanted problems that are like the named ones, in turn for each.
+
+    They are of the standard set. Ops that it does not have get layers of model families.
+    """
     if not named or count <= 0:
         return []
-    dtypes = tuple(dict.fromkeys(problem.short_dtype for problem in named))
+    dtypes = tuple(dict.fromkeys(problem.short_dtype for problem in named if problem.entry.is_standard))
+    ops = tuple(dict.fromkeys(problem.op for problem in named if not problem.entry.is_standard))
+    pool = [*(standard_problems(device, dtypes) if dtypes or not ops else ()), *_layers_of(ops, device)]
     known = {problem.problem().key for problem in named}
-    others = [
-        problem
-        for problem in standard_problems(device, dtypes)
-        if problem.problem().key not in known and wanted(problem)
-    ]
+    others = [problem for problem in pool if problem.problem().key not in known and wanted(problem)]
     return [others[i] for i in nearest(others, named, count)]
 
 
@@ -117,6 +120,14 @@ def standard_problems(device: SweepDevice, dtypes: tuple[str, ...]) -> list[Swee
         small = [problem for problem in select_problems(layers) if limits.allow(problem)]
         found += [*drawn, *draws.sample(small, len(small))[: part - len(drawn)]]
     return [problem for problem in draws.sample(found, len(found)) if device.fits(problem)]
+
+
+def _layers_of(ops: tuple[str, ...], device: SweepDevice) -> list[SweepProblem]:
+    """Return the layers of model families of some ops that fit a device; none without ops."""
+    if not ops:
+        return []
+    found = select_problems(ProblemRequest(families=tuple(family.name for family in families()), ops=ops))
+    return [problem for problem in found if _GPU_LIMITS.allow(problem) and device.fits(problem)]
 
 
 def _sizes_drawn(dtype: str) -> list[tuple[LogNormalSizes, float]]:

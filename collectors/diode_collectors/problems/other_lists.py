@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
+from diode_collectors.problems.search_space import GUIDED
 from diode_store.ops.grouping import ROWS
 from diode_store.ops.scaling import ROW, TENSOR, recipes_of
 from diode_store.ops.work import itemsize
@@ -51,7 +52,8 @@ def count_other(
 def _taken(lists: _Lists, space: SearchSpace, sample: int) -> int:
     if space.sample is None:
         return lists.exhaustive if space.kind == "EXHAUSTIVE" else lists.default
-    return min(max(sample, lists.default), lists.exhaustive)
+    least = 0 if space.kind == GUIDED else lists.default
+    return min(max(sample, least), lists.exhaustive)
 
 
 def _grouped(problem: SweepProblem, shared_memory_bytes: int | None) -> int:

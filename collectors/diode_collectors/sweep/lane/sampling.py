@@ -22,6 +22,7 @@ from diode_store.candidates.operands import has_whole_rows
 from diode_store.candidates.pipelining import kernel_of
 from diode_store.devices.known import AMD, NVIDIA
 from diode_store.errors import RecordError
+from diode_store.ops import OPS
 from diode_store.records import is_vendor_template
 from diode_store.values.keys import content_key
 
@@ -50,9 +51,9 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
 
     A sample of N holds Inductor's DEFAULT list and random configs of the EXHAUSTIVE list, up to N for each template.
     The same problem and seed always give the same sample. A guided sample has the guide's configs in place of the
-    DEFAULT list. Problems that share kernels draw from few configs. Of configs that compile to the same kernel
-    (``diode_store.candidates.pipelining``) a guided sample has one, and a draw adds no duplicate. Without a template
-    only the vendor kernels remain.
+    DEFAULT list; an op without a guide has some of that list. Problems that share kernels draw from few configs. Of
+    configs that compile to the same kernel (``diode_store.candidates.pipelining``) a guided sample has one, and a draw
+    adds no duplicate. Without a template only the vendor kernels remain.
     """
 
     annotates_choices = True
@@ -96,12 +97,14 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
             listed = list(choices)
             if self._space.sample is not None and not is_vendor_template(template.uid):
                 size = self._space.tma_sample if _TMA in template.uid else self._space.sample
-                if self._space.kind == GUIDED:
+                own, shared = self._own_key(problem, template.uid, op_name), self._shared_key(problem, template.uid)
+                if self._space.kind == GUIDED and (problem is None or OPS[problem.op].is_standard):
                     first = self._guided(problem, template.uid, listed, kernel)[: size // 2]
                 else:
                     overrides = (kwarg_overrides or {}).get(template.uid, {})
                     first = self._default(kernel_inputs, template, op_name, overrides)
-                own, shared = self._own_key(problem, template.uid, op_name), self._shared_key(problem, template.uid)
+                if self._space.kind == GUIDED and len(first) > size // 2:
+                    first = _chooser(own, None)(first, size // 2)
                 listed = filled_up(first, listed, size, _chooser(own, shared), kernel, shared or own)
             found += listed
         if self.excluded:
