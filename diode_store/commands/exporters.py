@@ -253,7 +253,7 @@ def _inductor_lut(request: Request, stream: IO[bytes]) -> Exported:
     from diode_store.query import ranked_ties
 
     options, device = request.lookup_table, _only_device(request)
-    connection = connected(request.database, "fastest_configs")
+    connection = connected(request.database, "fastest_configs", "config_rank")
     environment = ranked_ties.environment_of(connection, device, request.op, options.environment_id)
     version = inductor_lut.torch_version(options.torch or environment.torch)
     key = inductor_lut.device_key(device.hardware) if options.device_key is None else options.device_key

@@ -91,7 +91,7 @@ def lock(
     with Store.open(database) as store:
         device = _device(store, hardware)
     print_note(f"hardware: {device.name} ({device.arch}, {device.multiprocessors} multiprocessors)")
-    connection = connected(database, "fastest_configs")
+    connection = connected(database, "fastest_configs", "config_rank")
     found = ranked_ties.environment_of(connection, device, options.op, options.environment_id, options.torch)
     print_note(f"environment: {found.id}, {found.description}")
     left_out = ranked_ties.left_out(connection, device.id, found.id, options.op, options.regime)

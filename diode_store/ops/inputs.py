@@ -71,6 +71,14 @@ def plain_problem(shape: ProblemShape) -> Problem:
     return Problem.create(shape.op, plain_inputs(shape), scalars)
 
 
+def without_skew(problem: Problem) -> Problem:
+    """Return a problem as a compile sees it: routing is not known yet, so groups have no skew."""
+    scalars = dict(problem.scalars)
+    if scalars.pop("skew", None) is None:
+        return problem
+    return Problem.create(problem.op, problem.inputs, scalars, problem.extra)
+
+
 def with_skew(problem: Problem, skew: float) -> Problem:
     """Return a grouped problem with the skew of its routing, which no compiler knows; any other as it is."""
     if not OPS[problem.op].is_grouped:

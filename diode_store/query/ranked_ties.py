@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import ExportError
 from diode_store.exchange.foreign.inductor_lut import Ranked
+from diode_store.query.routings import TimedProblem, over_routings
 from diode_store.records import CONFIG_COLUMNS, REGIME_NAMES, UNKNOWN, Environment, KernelConfig, Problem, TensorSpec
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ ORDER BY e.id
 """
 # Leave out problems with timings of vendor kernels alone: ranking those would keep Inductor from tuning them.
 _RANKED = """
-SELECT f.op, f.inputs, f.scalars, f.runtime_us, f.regime, f.tie_config_ids
+SELECT f.problem_id, f.op, f.inputs, f.scalars, f.runtime_us, f.regime, f.tie_config_ids, f.sigma
 FROM fastest_configs AS f
 WHERE f.hardware_id = $1 AND f.environment_id = $2 AND ($3 IS NULL OR f.op = $3) AND is_regime(f.regime, $4)
     AND EXISTS (
@@ -151,16 +152,23 @@ def ranked(
     """Yield each timed problem with its tie set, in a stable order.
 
     If a problem was timed in several regimes, the regime nearest to deployment counts unless ``regime`` names another.
+    A grouped product comes once for all its routings, as ``routings`` says.
     """
     rows = connection.execute(_RANKED, [hardware_id, environment_id, op, regime]).fetchall()
-    wanted = sorted({number for row in rows for number in row[-1]})
+    found = list(over_routings(connection, hardware_id, environment_id, map(_timed_problem, rows)))
+    wanted = sorted({number for each in found for number in each.ties})
     columns = ", ".join(CONFIG_COLUMNS)
     select = f"SELECT id, {columns}, kwargs FROM configs WHERE id IN (SELECT unnest($1::BIGINT[]))"  # noqa: S608 - our own names
     configs = {row[0]: config_of_row(row[1:]) for row in connection.execute(select, [wanted]).fetchall()}
-    for name, inputs, scalars, runtime_us, timed_in, ties in rows:
-        specs = tuple(TensorSpec(dtype, tuple(size), tuple(stride)) for dtype, size, stride in json.loads(inputs))
-        problem = Problem(name, specs, tuple((n, v) for n, v in json.loads(scalars)))
-        yield Ranked(problem, tuple(configs[number] for number in ties), runtime_us, timed_in)
+    for each in found:
+        yield Ranked(each.problem, tuple(configs[number] for number in each.ties), each.runtime_us, each.regime)
+
+
+def _timed_problem(row: tuple[Any, ...]) -> TimedProblem:
+    number, name, inputs, scalars, runtime_us, regime, ties, sigma = row
+    specs = tuple(TensorSpec(dtype, tuple(size), tuple(stride)) for dtype, size, stride in json.loads(inputs))
+    problem = Problem(name, specs, tuple((n, v) for n, v in json.loads(scalars)))
+    return TimedProblem(number, problem, runtime_us, regime, tuple(ties), sigma)
 
 
 def config_of_row(row: Sequence[Any]) -> KernelConfig:

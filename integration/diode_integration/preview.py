@@ -13,7 +13,7 @@ from diode_integration.install import install
 from diode_store.devices.capability import why_no_kernels
 from diode_store.errors import ModelError
 from diode_store.ops import OPS
-from diode_store.records import Problem
+from diode_store.ops.inputs import without_skew
 from diode_trainer.policy import ANY_RATIO, Mode
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from diode_integration.decide.decision import Decision, PredictedConfig
     from diode_integration.decide.models import KnownModel, ModelSet
-    from diode_store.records import Hardware, ProblemShape
+    from diode_store.records import Hardware, Problem, ProblemShape
     from diode_trainer.covered import Standing
 
 _AT_ONCE = 16
@@ -122,13 +122,13 @@ class Previewer:
         for start in range(0, len(problems), _AT_ONCE):
             part = problems[start : start + _AT_ONCE]
             reasons = [self._why_not_asked(problem) for problem in part]
-            asked = [_as_compiled(problem) for problem, why in zip(part, reasons, strict=True) if why is None]
+            asked = [without_skew(problem) for problem, why in zip(part, reasons, strict=True) if why is None]
             decided, ranked = _asked(self._deciding, asked), _asked(self._ranking, asked)
             for problem, why in zip(part, reasons, strict=True):
                 if why is not None:
                     yield Preview(problem, None, why_not_asked=why)
                     continue
-                shape = _as_compiled(problem).shape
+                shape = without_skew(problem).shape
                 yield self._preview(problem, decided.get(shape), ranked.get(shape))
 
     def _why_not_asked(self, problem: Problem) -> str | None:
@@ -154,14 +154,6 @@ class Previewer:
         if why is None:
             return decision
         return replace(decision, decided_by=DecidedBy.VENDOR, reason=f"{decision.reason}; {why}")
-
-
-def _as_compiled(problem: Problem) -> Problem:
-    """Return a problem as a compile sees it: routing is not known yet, so a grouped product has no skew."""
-    scalars = dict(problem.scalars)
-    if "skew" not in scalars:
-        return problem
-    return Problem.create(problem.op, problem.inputs, {name: each for name, each in scalars.items() if name != "skew"})
 
 
 def _is_elementwise(problem: Problem) -> bool:

@@ -150,7 +150,7 @@ def _why_not(problem: Problem, *, tf32: bool) -> str | None:
     if not problem.is_known:
         return f"{problem.op} is not an op that this torch-diode knows"
     if not OPS[problem.op].has_table_key:
-        return f"{problem.op} is looked up by inputs that are not those recorded"
+        return f"Inductor's lookup tables cannot name problems of {problem.op}; `diode lock` can"
     scalars = dict(problem.scalars)
     if scalars.get("out_dtype") != OPS[problem.op].out_dtype:
         return "a table cannot distinguish dtypes of the output"

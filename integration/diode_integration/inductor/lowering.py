@@ -13,7 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from diode_collectors.inductor.calls import add_call
 from diode_integration.inductor.entry import taking_the_first
-from diode_store.ops import OPS
+from diode_store.ops import OPS, Role
+from diode_store.ops.inputs import plain_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,4 +72,10 @@ def _known(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _operands(problem: Problem) -> list[torch.Tensor]:
-    return [torch.empty_strided(spec.size, spec.stride, dtype=getattr(torch, spec.dtype)) for spec in problem.inputs]
+    specs = problem.inputs
+    if OPS[problem.op].is_grouped:  # records have a scale of one element as a matrix, and torch takes it as a vector
+        plain = plain_inputs(problem.shape)
+        specs = tuple(
+            plain[i] if role in {Role.SCALE_A, Role.SCALE_B} else specs[i] for i, role in enumerate(problem.roles())
+        )
+    return [torch.empty_strided(spec.size, spec.stride, dtype=getattr(torch, spec.dtype)) for spec in specs]

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from diode_collectors.problems.problem import parse_problem
 from diode_collectors.spool.reading import measurements_in
 from diode_store.candidates.names import kernel_config
 from diode_store.errors import FIRST_STEP
 from diode_store.exchange.picks_reading import read_picks
+from diode_store.ops.inputs import with_skew
 from diode_store.records import Outcome, Problem, TensorSpec, Timing, TimingMethod
 from diode_store.system.resources import bundled_data_dir
 from diode_store.warehouse.store import Store
@@ -270,3 +272,46 @@ def test_the_bundled_measurements(database_url: str, diode: RunCommand, tmp_path
         best = min(t.runtime_us for t in each.timings if t.runtime_us and not t.is_estimate)
         assert pick.runtime_us == pytest.approx(best, rel=1e-4)
         assert pick.regime == each.timing_method.regime
+
+
+GROUPED = kernel_config("_grouped_mm", {})
+SMALL, LARGE = (
+    kernel_config("triton::grouped_mm", {"BLOCK_M": m, "BLOCK_N": 64, "BLOCK_K": 64, "num_stages": 3, "num_warps": 4})
+    for m in (32, 128)
+)
+
+
+def grouped(skew: float = 0.0, rows: int = 512) -> Problem:
+    """Return a grouped product with a routing."""
+    return with_skew(parse_problem(f"grouped_mm:{rows}x256x128:4").problem(), skew)
+
+
+def test_one_pick_for_all_routings(locks: Locks) -> None:
+    """A compile knows no skew, so the kernel with the lowest mean time over the routings is picked."""
+    locks.measure({GROUPED: 90.0, SMALL: 20.0, LARGE: 30.0}, problem=grouped())
+    locks.measure({GROUPED: 90.0, SMALL: 80.0, LARGE: 40.0}, problem=grouped(1.0))
+    locks.measure({GROUPED: 90.0, SMALL: 80.0, LARGE: 41.0}, problem=grouped(2.0))
+    (pick,) = locks.picks("--hardware", "h200")
+    assert (pick.problem.key, pick.configs) == (grouped().key, (LARGE,))
+    assert pick.runtime_us == pytest.approx(37.0)
+
+
+def test_a_routing_alone(locks: Locks) -> None:
+    """Without equal groups the routing that was measured counts; without a common kernel the least skewed does."""
+    locks.measure({GROUPED: 50.0, SMALL: 20.0}, problem=grouped(1.0))
+    locks.measure({SMALL: 20.0}, problem=grouped(0.0, 1024))
+    locks.measure({LARGE: 10.0}, problem=grouped(2.0, 1024))
+    first, second = locks.picks("--hardware", "h200")
+    assert (first.problem.key, first.configs, first.runtime_us) == (grouped().key, (SMALL,), 20.0)
+    assert (second.problem.key, second.configs, second.runtime_us) == (grouped(0.0, 1024).key, (SMALL,), 20.0)
+
+
+def test_routings_in_other_regimes(locks: Locks) -> None:
+    """Times of another regime do not mix with deployed ones."""
+    locks.measure(
+        {GROUPED: 90.0, SMALL: 20.0, LARGE: 30.0}, problem=grouped(), timing_method=TimingMethod(regime="graph")
+    )
+    other = TimingMethod(regime="write_flush")
+    locks.measure({GROUPED: 90.0, SMALL: 80.0, LARGE: 40.0}, problem=grouped(1.0), timing_method=other)
+    (pick,) = locks.picks("--hardware", "h200")
+    assert (pick.configs, pick.runtime_us, pick.regime) == ((SMALL,), 20.0, "graph")

@@ -216,7 +216,7 @@ def test_an_older_reader_keeps_metrics() -> None:
         (
             "inductor-lut",
             "problems left out: conv is not an op that this torch-diode knows",
-            "problems left out: scaled_mm is looked up by inputs that are not those recorded",
+            "problems left out: Inductor's lookup tables cannot name problems of scaled_mm; `diode lock` can",
         ),
     ],
 )

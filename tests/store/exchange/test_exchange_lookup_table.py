@@ -251,7 +251,7 @@ def test_ops_whose_inputs_are_looked_up_otherwise() -> None:
     problems = [Ranked(problem, (A,)) for problem in (scaled, typed, strange)]
     made = build(problems, (2, 13), "D", template_hashes={})
     assert made.lines() == [
-        "1 problems left out: scaled_mm is looked up by inputs that are not those recorded",
+        "1 problems left out: Inductor's lookup tables cannot name problems of scaled_mm; `diode lock` can",
         "1 problems left out: a table cannot distinguish dtypes of the output",
         "1 problems left out: a table has no room for some of their scalars",
     ]
