@@ -9,6 +9,7 @@ op's choices to ``entry.final_selection``. A torch without that function tunes t
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 import threading
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from diode_integration.inductor.after_import import once_inductor_is_there, put_
 from diode_integration.inductor.entry import marking_later
 from diode_integration.inductor.listing import CandidateOffer, is_tuned
 from diode_store.ops import OPS
+from diode_store.values import safely
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
     from diode_integration.inductor.entry import Handler
     from diode_store.records import KernelConfig
+
+log = logging.getLogger("diode_integration")
 
 _LOWERING, _MODULE = "torch._inductor.lowering", "torch._inductor.kernel.mm_grouped"
 _PRUNE = "early_config_prune"
@@ -126,6 +130,7 @@ def _wrap(installed: Callable[[], Handler | None], undo: ExitStack) -> bool:
         return True
     module = sys.modules[_MODULE]
     put_in_place(vars(module), _PRUNE, _pruned(vars(module)[_PRUNE]), undo)
+    safely.log(log, logging.INFO, f"torch-diode chooses the kernels of grouped products: it wraps {_MODULE}.{_PRUNE}")
     for name, op in ops.items():
         if op in lowerings:
             put_in_place(lowerings, op, _lowered(name, lowerings[op], installed), undo)
