@@ -24,6 +24,7 @@ from diode_store.candidates.names import kernel_config
 from diode_store.devices.known import KNOWN_DEVICES
 from diode_store.ops.work import ITEMSIZES
 from diode_store.records import Hardware, ProblemShape
+from diode_store.views.problem_sql import problem_macros
 from diode_store.warehouse.store import Store
 from diode_trainer.features import roofline_us
 from diode_trainer.report.parts import Command
@@ -81,12 +82,14 @@ def test_the_roofline_is_that_of_the_features(hardware: Hardware) -> None:
     ]
     columns = ("op", "dtype", "b", "m", "n", "k", "layout", "tf32")
     with duckdb.connect() as connection:
+        connection.execute(problem_macros())
         connection.execute("CREATE TABLE problems AS SELECT 1 AS hardware_id, 'mm' AS op, 'x' AS dtype, 1::BIGINT AS b")
         connection.execute("ALTER TABLE problems ADD COLUMN m BIGINT; ALTER TABLE problems ADD COLUMN n BIGINT")
         connection.execute("ALTER TABLE problems ADD COLUMN k BIGINT; ALTER TABLE problems ADD COLUMN layout VARCHAR")
         connection.execute("ALTER TABLE problems ADD COLUMN tf32 BOOLEAN; DELETE FROM problems")
         given = [(1, *(getattr(shape, column) for column in columns)) for shape in shapes]
         connection.executemany("INSERT INTO problems VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", given)
+        connection.execute("ALTER TABLE problems ADD COLUMN dimensions VARCHAR")
         sql = f"WITH {peaks({1: hardware})} SELECT {FIGURES} FROM problems JOIN peaks USING (hardware_id)"  # noqa: S608 - our own text
         found = [row[-1] for row in connection.execute(sql).fetchall()]
     assert found == pytest.approx([roofline_us(shape, hardware) for shape in shapes], rel=1e-9)

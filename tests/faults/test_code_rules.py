@@ -43,6 +43,7 @@ MAY_NEST = {
     "diode_store/query/ranked_ties.py": "of the cache, checked when it was stored",
     "diode_store/exchange/foreign/max_autotune_solution.py": "our own text",
     "tuning/diode_tuning/running.py": "from a process of our own",
+    "diode_store/ops/problem.py": "of the warehouse, made of a problem's own dimensions",
 }
 """Files that parse text without a limit on its depth, and where it is from."""
 
@@ -62,11 +63,15 @@ OWN_NAMES = {
     "diode_store/cache/sqlite.py": "our own tables and columns, and integers",
     "diode_store/cache/small.py": "our own tables and columns, and integers",
     "diode_store/cache/tables.py": "our own tables and columns; a path of /proc",
+    "diode_store/cache/tips.py": "our own tables and columns, and integers",
     "diode_store/cache/world.py": "our own tables and columns",
+    "diode_store/delta/metric_column.py": "our own columns and types",
     "diode_store/query/measured.py": "columns of our own tables",
     "diode_store/query/named_devices.py": "columns of our own tables",
     "diode_store/query/publish.py": "our own tables; values are quoted or bound",
     "diode_store/views/noise_sql.py": "our own figures",
+    "migrations/versions/0002_any_op.py": "our own tables and the names of ops",
+    "diode_store/views/problem_sql.py": "names and figures of our own ops",
     "diode_store/views/regime_sql.py": "names of our own regimes",
     "diode_store/views/roofline_sql.py": "our own figures",
     "diode_store/query/ranked_ties.py": "columns of our own tables",

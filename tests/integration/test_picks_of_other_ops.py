@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from hooked import benchmarks, hooked, watching
+from test_grouped import compiled
+from test_other_products import FP8, K, M, N, values
 from torch._inductor import select_algorithm
 
 from diode_collectors.inductor.adapter import detect_environment
@@ -19,8 +21,6 @@ from diode_store.exchange.picks import Pick, Picks
 from diode_store.exchange.picks_reading import read_picks
 from inductor_harness import compile_and_run
 from stand_ins import H200, KNOWS_OTHERS, TileModel, card_of
-from test_grouped import compiled
-from test_other_products import FP8, K, M, N, values
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -89,8 +89,8 @@ PROBLEMS = {
             (
                 rows(FLOAT8, 512, 128),
                 transposed(FLOAT8, 8, 128, 256),
-                rows(FLOAT, 512, 1),
-                rows(FLOAT, 1, 256),
+                rows(FLOAT, 512),
+                rows(FLOAT, 8, 256),
                 rows(INT, 8),
             ),
             {"out_dtype": HALF},

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import sys
 import threading
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from diode_store.devices.descriptor import describe
 from diode_store.ops import OPS
 from diode_store.ops.grouping import ROWS
 from diode_store.ops.work import itemsize
+from diode_store.values import safely
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
     from diode_integration.inductor.entry import Handler
     from diode_store.records import Hardware, KernelConfig, ProblemShape
+
+log = logging.getLogger("diode_integration")
 
 _LOWERING, _MODULE = "torch._inductor.lowering", "torch._inductor.kernel.mm_grouped"
 _PRUNE = "early_config_prune"
@@ -159,6 +163,7 @@ def _wrap(installed: Callable[[], Handler | None], undo: ExitStack) -> bool:
         return True
     module = sys.modules[_MODULE]
     put_in_place(vars(module), _PRUNE, _pruned(vars(module)[_PRUNE]), undo)
+    safely.log(log, logging.INFO, f"torch-diode chooses the kernels of grouped products: it wraps {_MODULE}.{_PRUNE}")
     for name, op in ops.items():
         if op in lowerings:
             put_in_place(lowerings, op, _lowered(name, lowerings[op], installed), undo)

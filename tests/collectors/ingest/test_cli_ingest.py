@@ -103,6 +103,7 @@ def test_json(spool: Path, where: Sequence[object], database_path: Path) -> None
         "rejected_by_reason": {"truncated": 1},
         "doubtful": 0,
         "doubts": [],
+        "unknown_ops": {},
         "torn_bytes": 0,
         "unreadable": [],
         "stopped": False,

@@ -258,6 +258,7 @@ def test_json_of_several(spools: tuple[Path, Path], config: Path, database_path:
         "rejections": alone[1]["rejections"],
         "doubtful": 0,
         "doubts": [],
+        "unknown_ops": {},
         "torn_bytes": 0,
         "unreadable": [],
         "stopped": False,

@@ -15,9 +15,10 @@ from diode_store.command_line.render import problem_text
 from diode_store.devices.descriptor import ARCHITECTURES, describe
 from diode_store.ops import OPS
 from diode_store.query import analytics
-from diode_store.records import Hardware, Metric
+from diode_store.records import Hardware, Metric, Problem
 from diode_store.timing.plausible import LEAST_US, bound_of
 from diode_store.timing.roofline import roofline
+from diode_store.warehouse import migrate
 
 if TYPE_CHECKING:
     from view_warehouse import Warehouse
@@ -171,6 +172,22 @@ def test_metrics_follow_their_measurements(store: Store, database_url: str) -> N
     with closing(analytics.connect(database_url)) as again:
         assert again.execute(count).fetchall() == [(8, 577.0)]
         assert again.execute("SELECT count(*) FROM metric_values").fetchall() == [(8,)]
+
+
+def test_what_is_filled_in_later_arrives(store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sync copies the sizes of a problem that a later version knows, and works out its roofline."""
+    problem = scaled()
+    monkeypatch.delitem(OPS, "scaled_mm")
+    unknown = Problem(problem.op, problem.inputs, problem.scalars)
+    store.write([samples.measurement(1, problem=unknown, runtimes=(1e3,))])
+    sql = "SELECT p.m, p.dimensions, b.flops FROM problems AS p, known_cases AS b"
+    with closing(analytics.connect(database_url)) as connection:
+        assert connection.execute(sql).fetchall() == [(None, None, None)]
+    monkeypatch.undo()
+    migrate.upgrade(store.engine)
+    with closing(analytics.connect(database_url)) as connection:
+        [(m, dimensions, flops)] = connection.execute(sql).fetchall()
+    assert (m, json.loads(dimensions), flops) == (16, dict(problem.shape.dimensions), 2.0 * 16 * 6144 * 4096)
 
 
 def test_the_command_prints_them(store: Store, database_url: str, diode: RunCommand) -> None:

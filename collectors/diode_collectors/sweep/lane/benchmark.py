@@ -252,7 +252,7 @@ def worst_error_of(shape: ProblemShape) -> float:
     """Return the relative error up to which a result of a problem counts as right.
 
     Tensor cores add up products of float8 with few bits, some kernels in one go and others in several. With fast
-    accumulation wgmma loses bits at every step along K, and mma does not: at a K of 8192 they differ by 10% on an H200.
+    accumulation wgmma loses bits at every step along K, and mma does not. At a K of 8192 they differ by 10% on an H200.
     """
     if not shape.dtype.startswith("float8"):
         return _WORST_ERROR

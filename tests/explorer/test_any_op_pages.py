@@ -1,0 +1,80 @@
+"""Pages of a warehouse with problems of ops that this torch-diode does and does not know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import samples
+from diode_explorer.feed import Feed
+from diode_explorer.pages.coverage.page import COVERAGE
+from diode_explorer.pages.page import Page
+from diode_explorer.pages.problem.page import PROBLEM
+from diode_store.records import Problem, TensorSpec
+from diode_store.warehouse.store import Store
+from paged import facts, parts, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CONV = Problem.create("conv", (TensorSpec("bfloat16", (128, 256), (256, 1)), TensorSpec("int64", (), ())))
+SCALED = Problem.create(
+    "scaled_mm",
+    (
+        TensorSpec("float8_e4m3fn", (16, 4096), (4096, 1)),
+        TensorSpec("float8_e4m3fn", (4096, 6144), (1, 4096)),
+        TensorSpec("float32", (16, 1), (1, 1)),
+        TensorSpec("float32", (1, 6144), (1, 1)),
+    ),
+    {"out_dtype": "bfloat16"},
+)
+SCALED_TEXT = "scaled_mm e4m3 16x6144x4096 nt row → bf16"
+
+
+@pytest.fixture
+def feed(database_url: str) -> Iterator[Feed]:
+    """Return a feed over a problem of each kind, in two environments."""
+    with Store.open(database_url) as store:
+        store.write(
+            [
+                samples.measurement(number, problem=problem, runtimes=(20.0, 10.0))
+                for number, problem in enumerate((samples.matmul(64, 256, 128), SCALED, CONV))
+            ]
+        )
+    with Feed(database_url) as found:
+        yield found
+
+
+def test_problems_are_named(feed: Feed) -> None:
+    """A list names dimensions, and an unknown op by its inputs."""
+    listed = rows(parts(feed, PROBLEM)["problems"])
+    assert {row["problem"] for row in listed} == {"mm bf16 64x256x128 nn", SCALED_TEXT, "conv[bf16 128x256, int64]"}
+
+
+def test_an_unknown_op_has_a_page(feed: Feed) -> None:
+    """Its kernels are there, without a speed, a model's ranking or a command to measure it."""
+    page = parts(feed, PROBLEM, problem=CONV.key.hex())
+    assert page["problem"].part.title == "conv[bf16 128x256, int64]"  # type: ignore[union-attr] # it has facts
+    assert facts(page["problem"])["best"] == "10.00 us"
+    assert "speed" not in facts(page["problem"])
+    assert [row["runtime_us"] for row in rows(page["configs"])] == [10.0, 20.0]
+    assert not page.keys() & {"reproduce", "ranking"}
+
+
+def test_a_scaled_product_has_a_page(feed: Feed) -> None:
+    """Its roofline counts the peak of float8 and the dtype of the output."""
+    page = parts(feed, PROBLEM, problem=SCALED.key.hex(), model="(none)")
+    assert page["problem"].part.title == SCALED_TEXT  # type: ignore[union-attr] # as above
+    flops, moved = 2 * 16 * 6144 * 4096, 4096 * (16 + 6144) + 2 * 16 * 6144
+    assert facts(page["problem"])["speed"] == f"{flops / 10 / 1e6:,.1f} TFLOP/s"
+    share = next(fact.note for fact in page["problem"].part.facts if fact.label == "speed")  # type: ignore[union-attr]
+    assert share == f"{100 * (moved / 4.8e12 * 1e6 + 2) / 10:.0f}% of the roofline's"
+
+
+def test_a_map_leaves_out_what_has_no_sizes(feed: Feed) -> None:
+    """An unknown op is in no cell."""
+    page = parts(feed, COVERAGE)
+    assert facts(page["shown"])["problems"] == "2"
+    assert {row["op"] for row in rows(page["kinds"])} == {"mm", "scaled_mm"}
+    assert isinstance(COVERAGE, Page)
