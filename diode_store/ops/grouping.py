@@ -94,7 +94,13 @@ def group_sizes(groups: int, total: int, skew: float = 0.0, alignment: int = 1) 
 
 
 def skew_of(sizes: Sequence[int]) -> float:
-    """Return the standard deviation of the sizes over their mean, to two digits."""
+    """Return the standard deviation of the sizes over their mean, to two digits; 0 if all groups are empty.
+
+    Raises:
+        RecordError: there are no groups, or one ends before it begins.
+    """
+    if not sizes or min(sizes) < 0:
+        raise RecordError(f"groups of {list(sizes)} elements: their offsets must ascend, and there must be a group")
     mean = sum(sizes) / len(sizes)
     variance = sum((size - mean) ** 2 for size in sizes) / len(sizes)
     return round(math.sqrt(variance) / mean, 2) if mean else 0.0

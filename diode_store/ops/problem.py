@@ -36,6 +36,14 @@ Dimensions = tuple[tuple[str, Scalar], ...]
 _NAME = re.compile(r"[A-Za-z_][\w.:-]{0,99}")
 _MOST_INPUTS, _MOST_DIMENSIONS = 64, 16
 """Limits on an op that this version does not know."""
+_SCALES = ("float32", "float8_e8m0fnu", "float8_e4m3fn")
+_DTYPES = {Role.SCALE_A: _SCALES, Role.SCALE_B: _SCALES, Role.OFFSETS: ("int32",)}
+"""Dtypes that torch takes, by role."""
+_NAMES = {
+    Role.SCALE_A: "the scale of A is",
+    Role.SCALE_B: "the scale of B is",
+    Role.OFFSETS: "the offsets are",
+}
 
 
 class TensorSpec(NamedTuple):
@@ -244,12 +252,20 @@ def _check_inputs(entry: Op, inputs: tuple[TensorSpec, ...]) -> None:
         raise RecordError(f"{op} takes at most {len(entry.roles(len(inputs)))} inputs, not {len(inputs)}")
     if len(inputs) <= max(first, second):
         raise RecordError(f"{op} needs at least {max(first, second) + 1} inputs, not {len(inputs)}")
+    _check_dtypes(entry, inputs)
     a, b = inputs[first], inputs[second]
     if entry.is_grouped:
         form_of(op, a.size, b.size)
         return
     if min(len(a.size), len(b.size)) < MATRIX_DIMENSIONS or a.size[-1] != b.size[-2] or a.size[:-2] != b.size[:-2]:
         raise RecordError(f"{op}: {list(a.size)} x {list(b.size)} is not a matrix product")
+
+
+def _check_dtypes(entry: Op, inputs: tuple[TensorSpec, ...]) -> None:
+    for role, spec in zip(entry.roles(len(inputs)), inputs, strict=False):
+        expected = _DTYPES.get(role, ())
+        if expected and spec.dtype not in expected:
+            raise RecordError(f"{entry.name}: {_NAMES[role]} {shown(spec.dtype)}; expected {' or '.join(expected)}")
 
 
 def _broadcast(bias: TensorSpec, output: tuple[int, ...]) -> TensorSpec:

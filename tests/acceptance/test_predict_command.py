@@ -11,12 +11,15 @@ import pytest
 import torch
 
 from diode_collectors.problems.problem import parse_problem
+from diode_integration import preview
+from diode_integration.choices import DiodeInductorChoices
 from diode_integration.inductor import as_if_cuda
 from diode_integration.preview import Previewer
 from diode_store.devices.known import known_device
 from diode_store.records import Hardware
 from diode_store.warehouse.store import Store
 from samples import MEASURED_AT, measurement, timings_of
+from stand_ins import KNOWS_OTHERS, TileModel, card_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -164,6 +167,14 @@ def without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--op", "conv", "--m", "1", "--n", "1", "--k", "1"), "unknown op 'conv'; known ops: mm, addmm, bmm, baddbmm"),
         (("--shape", "mm:16x16"), "'mm:16x16' is not a shape"),
         (
+            ("--op", "scaled_mm", "--m", "16", "--n", "64", "--k", "64", "--layout", "nn"),
+            "scaled_mm takes the layout nt only, not nn: A by rows, B by columns",
+        ),
+        (
+            ("--op", "grouped_mm", "--m", "16", "--n", "64", "--k", "64", "--dtype", "e4m3"),
+            "'e4m3' is neither a",
+        ),
+        (
             ("--shape", "mm:8x8x8", "--hardware", "voodoo"),
             "no device is known by the name 'voodoo'; known: NVIDIA B200",
         ),
@@ -183,6 +194,47 @@ def test_bad_input(
     assert result.code != 0
     assert said in result.out + result.err
     assert "Traceback" not in result.err
+
+
+def test_other_ops(diode: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that knows them ranks the kernels of a GPU; dimensions and the missing skew are said."""
+    knowing = TileModel(card=card_of(KNOWS_OTHERS), vendor_us=50.0)
+
+    def handler(_path: object = None, **options: object) -> DiodeInductorChoices:
+        return DiodeInductorChoices(**{"model": knowing, **options})
+
+    monkeypatch.setattr(preview, "DiodeInductorChoices", handler)
+    sizes = ("--m", "64", "--n", "256", "--k", "512", "--hardware", "h200", "--top", "3")
+    scaled = diode("predict", "--op", "scaled_mm", "--dtype", "e5m2+e4m3", *sizes)
+    assert scaled.code == 0, scaled.err
+    assert scaled.out.startswith("scaled_mm e5m2+e4m3 64x256x512 nt row → bf16: keeps ")
+    assert "triton::mm 64x64x32 s3 w4" in scaled.out
+    (plain,) = json.loads(diode("predict", "--op", "scaled_mm", *sizes, "--json").out)
+    assert plain["problem"]["dimensions"] == {"out_dtype": "bfloat16", "scaling": "row"}
+    both = ("--shape", "grouped_mm:64x256x128:4/skew1", "--shape", "mm_plus_mm:64x64x64")
+    several = diode("predict", *both, "--hardware", "h200")
+    assert several.code == 0, several.err
+    assert {line.split()[0] for line in several.out.splitlines()[1:]} >= {"grouped_mm", "mm_plus_mm"}
+    assert "a compile does not know the skew of groups" in several.err
+
+
+@pytest.mark.parametrize(
+    ("shape", "hardware", "said"),
+    [
+        ("scaled_mm:16x64x256", "h200", "op: the model knows addmm, baddbmm, bmm, mm, not scaled_mm"),
+        ("grouped_mm:64x256x128:4", "h200", "op: the model knows addmm, baddbmm, bmm, mm, not grouped_mm"),
+        (
+            "scaled_mm:16x64x256",
+            "NVIDIA A100-SXM4-80GB",
+            "scaled_mm needs compute capability 8.9, and NVIDIA A100-SXM4",
+        ),
+    ],
+)
+def test_ops_that_are_not_ranked(diode: RunCommand, shape: str, hardware: str, said: str) -> None:
+    """A model of before the op, and a GPU without it, are an answer and no error."""
+    result = diode("predict", "--shape", shape, "--hardware", hardware, "--model", "v3_model")
+    assert result.code == 0, result.err
+    assert said in result.out
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")

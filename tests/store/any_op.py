@@ -68,6 +68,14 @@ PROBLEMS = {
         ),
         "scaled_mm e4m3 16x64x32 nn tensor bias",
     ),
+    "float8 of two kinds": (
+        Problem.create(
+            "scaled_mm",
+            (rows("float8_e5m2", 16, 32), transposed(FLOAT8, 32, 64), rows(FLOAT, 1), rows(FLOAT, 1)),
+            {"out_dtype": HALF},
+        ),
+        "scaled_mm e5m2+e4m3 16x64x32 nt tensor → bf16",
+    ),
     "groups of M": (grouped(skew=1), "grouped_mm bf16 8 x (256x4096x2048) nt 2d3d skew 1"),
     "uneven groups": (grouped(1001, skew=1.5), "grouped_mm bf16 8 x (125x4096x2048) nt 2d3d total 1001 skew 1.5"),
     "fewer rows than groups": (grouped(4), "grouped_mm bf16 8 x (1x4096x2048) nt 2d3d total 4"),
