@@ -108,7 +108,8 @@ _TEXT = f"""
     CREATE MACRO problem_text(op, dtype, b, m, n, k, layout, dimensions, inputs) AS CASE
         WHEN m IS NULL THEN op || '[' || inputs_text(inputs) || ']'
         ELSE concat_ws(
-            ' ', op, concat_ws('+', short_dtype(dtype), short_dtype(dimensions ->> '$.b_dtype')), sizes_text(b, m, n, k, dimensions), layout,
+            ' ', op, concat_ws('+', short_dtype(dtype), short_dtype(dimensions ->> '$.b_dtype')),
+            sizes_text(b, m, n, k, dimensions), layout,
             nullif(dimensions_text(b, m, n, k, dimensions), '')
         )
     END;
