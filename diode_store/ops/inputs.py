@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,14 @@ def with_skew(problem: Problem, skew: float) -> Problem:
     if not OPS[problem.op].is_grouped:
         return problem
     return Problem.create(problem.op, problem.inputs, {**dict(problem.scalars), "skew": skew}, problem.extra)
+
+
+def with_total(shape: ProblemShape) -> ProblemShape:
+    """Return a grouped shape whose total is that of groups of its mean size; any other shape as it is."""
+    mean = {ROWS: shape.m, COLUMNS: shape.n, DEPTH: shape.k}.get(str(shape.dimension("form")))
+    if mean is None:
+        return shape
+    return replace(shape, dimensions=tuple(sorted({**dict(shape.dimensions), "total": mean * shape.b}.items())))
 
 
 def ends_of_groups(shape: ProblemShape) -> list[int]:

@@ -64,8 +64,8 @@ class Op:
     is_swept: bool = False
     """True if sweeps measure this op."""
     is_standard: bool = False
-    """True for the common ops: the standard set of `diode tune` has them, a CPU has kernels of them to choose from, and
-    Inductor lists their kernels by its general rules. The hook ranks the kernels of any op that its model knows.
+    """True for the common ops, whose kernels Inductor lists by its general rules. The standard set of `diode tune` has
+    them, and a CPU has kernels of them to choose from. The hook ranks the kernels of any op that its model knows.
     """
     function: str | None = None
     """Name of the function of ``torch`` that computes one product; None for the op's own name."""

@@ -8,6 +8,7 @@ import pytest
 
 import samples
 from diode_explorer.feed import Feed
+from diode_explorer.pages.coverage.holes import Filling
 from diode_explorer.pages.coverage.page import COVERAGE
 from diode_explorer.pages.page import Page
 from diode_explorer.pages.problem.page import PROBLEM
@@ -78,3 +79,18 @@ def test_a_map_leaves_out_what_has_no_sizes(feed: Feed) -> None:
     assert facts(page["shown"])["problems"] == "2"
     assert {row["op"] for row in rows(page["kinds"])} == {"mm", "scaled_mm"}
     assert isinstance(COVERAGE, Page)
+
+
+def test_other_lists_are_not_called_default(feed: Feed) -> None:
+    """Inductor's DEFAULT list of a scaled product is another than that of a plain one."""
+    for problem, is_known in ((samples.matmul(64, 256, 128), True), (SCALED, False)):
+        page = parts(feed, PROBLEM, problem=problem.key.hex(), model="(none)")
+        assert all((row["is_default"] is not None) is is_known for row in rows(page["configs"]))
+
+
+def test_a_hole_between_groups_is_filled_by_groups() -> None:
+    """The total goes with the size of the hole, not with that of its neighbors."""
+    dimensions = '{"form": "2d3d", "total": 2048}'
+    kind = {"op": "grouped_mm", "dtype": "bfloat16", "tf32": False, "layout": "nt", "b": 8, "dimensions": dimensions}
+    filling = Filling(kind, [], ("m", "n"), "k")
+    assert str(filling.problem((64, 512))) == "grouped_mm:512x512x64:8/nt/bf16/2d3d"

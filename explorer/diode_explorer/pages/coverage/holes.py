@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from diode_collectors.problems.problem import SweepProblem
 from diode_explorer.pages import cases
 from diode_store.errors import SettingsError
+from diode_store.ops.inputs import with_total
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -68,7 +69,7 @@ class Filling:
         # Far from all covered cells no size is common; then K equals M.
         sizes[self._third] = next((size for size in thirds if size is not None), cell[0])
         try:
-            return SweepProblem.of_shape(cases.shape_of({**self._kind, **sizes}))
+            return SweepProblem.of_shape(with_total(cases.shape_of({**self._kind, **sizes})))
         except SettingsError:
             return None
 

@@ -14,6 +14,7 @@ from diode_store.candidates.default_space import TEMPLATES, default_configs
 from diode_store.command_line.render import counted
 from diode_store.devices.descriptor import describe
 from diode_store.errors import SettingsError
+from diode_store.ops import OPS
 from diode_store.ops.work import flops
 from diode_store.records import TimingMethod
 from diode_store.timing.roofline import roofline
@@ -208,8 +209,8 @@ def _hardware_of(case: Mapping[str, Any]) -> Hardware:
 
 
 def _is_default(shape: ProblemShape | None) -> str:
-    """Return SQL for whether a config is in Inductor's DEFAULT list for a problem; NULL for an unknown op."""
-    if shape is None:
+    """Return SQL for whether a config is in Inductor's DEFAULT list for a problem; NULL for ops with other lists."""
+    if shape is None or not OPS[shape.op].is_standard:
         return "NULL::BOOLEAN"
     configs = ", ".join(str(tuple(config)) for config in sorted(default_configs(shape)))
     templates = ", ".join(f"'{name}'" for name in sorted(TEMPLATES))
