@@ -163,7 +163,7 @@ def _wrap(installed: Callable[[], Handler | None], undo: ExitStack) -> bool:
         return True
     module = sys.modules[_MODULE]
     put_in_place(vars(module), _PRUNE, _pruned(vars(module)[_PRUNE]), undo)
-    safely.log(log, logging.INFO, f"torch-diode chooses the kernels of grouped products: it wraps {_MODULE}.{_PRUNE}")
+    safely.log(log, logging.DEBUG, f"torch-diode chooses the kernels of grouped products: it wraps {_MODULE}.{_PRUNE}")
     for name, op in ops.items():
         if op in lowerings:
             put_in_place(lowerings, op, _lowered(name, lowerings[op], installed), undo)
