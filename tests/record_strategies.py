@@ -44,7 +44,7 @@ EXTRAS = st.dictionaries(TEXT, JSON_VALUES, max_size=3)
 FINITE = st.floats(allow_nan=False, allow_infinity=False).filter(lambda x: not x.is_integer() or abs(x) >= 2.0**63)
 SCALARS = st.booleans() | st.integers(-(2**63), 2**63 - 1) | FINITE | TEXT
 METRIC_VALUES = st.floats(-1e18, 1e18) | st.integers(-(2**53), 2**53)
-IDENTIFIERS = st.from_regex(r"[A-Za-z_]\w{0,9}", fullmatch=True).filter(str.isascii)
+IDENTIFIERS = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,9}", fullmatch=True)
 
 HARDWARE = st.builds(
     Hardware,
@@ -123,14 +123,14 @@ def measurements(draw: st.DrawFn) -> Measurement:
     """Return measurements, some with metrics."""
     measured = draw(_MEASUREMENTS)
     length = len(measured.timings)
-    columns = st.lists(st.none() | METRIC_VALUES, min_size=length, max_size=length).filter(any_given)
+    columns = st.lists(st.none() | METRIC_VALUES, min_size=length, max_size=length).map(_with_a_value)
     metrics = draw(st.lists(st.tuples(IDENTIFIERS, TEXT, columns), max_size=3, unique_by=lambda metric: metric[0]))
     return replace(measured, metrics=tuple(Metric(name, unit, tuple(values)) for name, unit, values in metrics))
 
 
-def any_given(values: list[float | None]) -> bool:
-    """Return whether a value is not None."""
-    return any(value is not None for value in values)
+def _with_a_value(values: list[float | None]) -> list[float | None]:
+    """Return the values, the first of them 0 if all are None: a metric without any value is refused."""
+    return values if any(value is not None for value in values) else [0.0, *values[1:]]
 
 
 _MEASUREMENTS = st.builds(

@@ -79,15 +79,16 @@ def test_a_scaled_product(tmp_path: Path) -> None:
     asked = hooked(MODEL, mode="zero")
     with watching(run_vendor=True), install(asked):
         compile_and_run(scaled, A, B, *SCALES)
-    tile = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8, "num_stages": 5, "num_warps": 2}
+    tile = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8, "num_stages": 4, "num_warps": 4}
     path = written(tmp_path / "p.json", asked.decisions()[0].problem, kernel_config("triton::mm", tile))
     handler = hooked(MODEL, picks=path)
     with watching(run_vendor=True) as watch, install(handler):
         compile_and_run(scaled, A, B, *SCALES)
-    assert watch.left == [["triton 64x32x32 s5 w2"]]
+    assert watch.left == [["triton 64x32x32 s4 w4"]]
     (decision,) = handler.decisions()
     assert decision.decided_by is DecidedBy.PICKS
-    assert decision.chosen[0].config.use_fast_accum is False
+    ((kept,),) = watch.kept
+    assert kept.annotations["ktc"].params.to_kwargs()["USE_FAST_ACCUM"] is False
 
 
 @pytest.mark.parametrize("op", ["scaled_mm", "grouped_mm", "int_mm", "mm_plus_mm"])
