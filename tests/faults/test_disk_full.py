@@ -156,7 +156,7 @@ def test_a_full_quarantine_disk(processes: ForkServer, small_disk: MakeDisk, dat
 def test_a_full_cache_disk(
     small_disk: MakeDisk, database_url: str, diode: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No room for the copy that queries read: one line, the older copy stays whole, and with room it catches up."""
+    """No room for the copy that queries read: one line, the older copy answers, and with room it catches up."""
     disk = small_disk(4 * MIB)
     monkeypatch.setenv("DIODE_CACHE", str(disk.path / "cache"))
     monkeypatch.setenv("DIODE_DATABASE_URL", database_url)
@@ -168,10 +168,11 @@ def test_a_full_cache_disk(
         before = diode(*count).out
         store.write(more)
     disk.fill()
-    for command in (("sync",), count):
-        ended = diode(*command)
-        assert (ended.code, len(ended.err.splitlines())) == (1, 1)
-        assert "No space left" in ended.err
+    ended = diode("sync")
+    assert (ended.code, len(ended.err.splitlines())) == (1, 1)
+    assert "No space left" in ended.err
+    asked = diode(*count)
+    assert (asked.code, asked.out, len(asked.err.splitlines())) == (0, before, 1)
     disk.empty()
     left = sorted(path for path in Path(disk.path / "cache").rglob("*") if path.suffix in {".tmp", ".new", ".wal"})
     assert left == []
