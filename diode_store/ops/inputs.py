@@ -130,16 +130,12 @@ def _grouped_operands(shape: ProblemShape) -> tuple[TensorSpec, TensorSpec]:
     form, total = shape.dimension("form"), shape.dimension("total", 0)
     if form not in FORMS or (form != BATCH) != bool(total):
         raise RecordError(f"{shape.op}: a grouped product needs a form and a total, not {form} and {total}")
-    m, n, k = (total if form == each else size for each, size in _sizes_by_form(shape))
+    m, n, k = shape.whole
     groups = (shape.b,)
     return (
         _matrix(shape.dtype, groups if form in {COLUMNS, BATCH} else (), m, k, shape.layout[0]),
         _matrix(shape.dtype, groups if form in {ROWS, BATCH} else (), k, n, shape.layout[1]),
     )
-
-
-def _sizes_by_form(shape: ProblemShape) -> tuple[tuple[str, int], ...]:
-    return (ROWS, shape.m), (COLUMNS, shape.n), (DEPTH, shape.k)
 
 
 def _bias(shape: ProblemShape) -> TensorSpec:

@@ -90,6 +90,16 @@ class ProblemShape:
         return next((value for found, value in self.dimensions if found == name), default)
 
     @property
+    def whole(self) -> tuple[int, int, int]:
+        """M, N and K of all groups: the size that the offsets divide is its total."""
+        form, total = self.dimension("form"), self.dimension("total")
+        m, n, k = (
+            total if total and form == each else size
+            for each, size in ((ROWS, self.m), (COLUMNS, self.n), (DEPTH, self.k))
+        )
+        return m, n, k
+
+    @property
     def out_dtype(self) -> str:
         """Dtype of the output."""
         return str(self.dimension("out_dtype") or OPS[self.op].out_dtype or self.dtype)
@@ -215,7 +225,7 @@ class Problem:
                 found["scaling"] = self._scaling(a, b, given[Role.SCALE_A], given[Role.SCALE_B])
             first, second = (spec.dtype for spec in self.inputs[:2])
             found |= {"b_dtype": second} if second != first else {}
-            found |= {name: True for name, role in (("bias", Role.BIAS),) if role in given}
+            found |= {"bias": True} if Role.BIAS in given else {}
             found |= {"fast_accum": True} if scalars.get("use_fast_accum") is True else {}
             found |= {"out_dtype": scalars["out_dtype"]} if "out_dtype" in scalars else {}
         if entry.is_grouped:

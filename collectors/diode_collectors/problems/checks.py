@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from diode_store.candidates.operands import ACCESS_BYTES
 from diode_store.errors import RecordError, SettingsError
 from diode_store.ops import OPS
+from diode_store.ops.grouping import BATCH
 from diode_store.ops.inputs import plain_inputs, plain_problem
 from diode_store.ops.work import itemsize
 
@@ -66,8 +67,7 @@ def check_dimensions(shape: ProblemShape) -> None:
 
 
 def _check_multiples(shape: ProblemShape, multiple: int) -> None:
-    n = shape.dimension("total") if shape.dimension("form") == "3d2d" else shape.n
-    k = shape.dimension("total") if shape.dimension("form") == "2d2d" else shape.k
+    _, n, k = shape.whole
     if n % multiple or k % multiple:
         raise SettingsError(f"{shape.op} needs an N and a K that are multiples of {multiple}, not {n} and {k}")
 
@@ -75,10 +75,11 @@ def _check_multiples(shape: ProblemShape, multiple: int) -> None:
 def _check_groups(shape: ProblemShape) -> None:
     if shape.b > MOST_GROUPS:
         raise SettingsError(f"{shape.op} has at most {MOST_GROUPS} groups, not {shape.b}")
-    if not shape.dimension("total") and shape.dimension("form") != "3d3d":
-        raise SettingsError(f"{shape.op} needs the total of its groups, unless its form is 3d3d")
-    if shape.dimension("form") == "3d3d" and shape.dimension("skew"):
-        raise SettingsError(f"{shape.op} of the form 3d3d has equal groups, so no skew")
+    form = shape.dimension("form")
+    if not shape.dimension("total") and form != BATCH:
+        raise SettingsError(f"{shape.op} needs the total of its groups, unless its form is {BATCH}")
+    if form == BATCH and shape.dimension("skew"):
+        raise SettingsError(f"{shape.op} of the form {BATCH} has equal groups, so no skew")
     item_bytes = itemsize(shape.dtype)
     try:
         operands = plain_inputs(shape)[:2]

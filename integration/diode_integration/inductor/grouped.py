@@ -27,7 +27,6 @@ from diode_integration.inductor.entry import marking_later
 from diode_integration.inductor.listing import CandidateOffer, is_tuned
 from diode_store.devices.descriptor import describe
 from diode_store.ops import OPS
-from diode_store.ops.grouping import ROWS
 from diode_store.ops.work import itemsize
 from diode_store.values import safely
 
@@ -245,8 +244,7 @@ def _configs_as_if(shape: ProblemShape, arguments: Mapping[str, Any], device: Ha
         shared_memory_bytes = describe(device).shared_memory_per_block_bytes
         patched = {**vars(mm_grouped), _SHARED_MEMORY: lambda: shared_memory_bytes}
         prune = FunctionType(prune.__code__, patched)  # other threads may compile, so the module stays as it is
-    rows = int(shape.dimension("total") if shape.dimension("form") == ROWS else shape.m)
-    found: list[Any] = prune(shape.b, rows, itemsize(shape.dtype), mm_grouped.grouped_mm_configs(), arguments)
+    found: list[Any] = prune(shape.b, shape.whole[0], itemsize(shape.dtype), mm_grouped.grouped_mm_configs(), arguments)
     return found
 
 

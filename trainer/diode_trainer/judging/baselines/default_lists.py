@@ -1,7 +1,7 @@
 """Inductor's DEFAULT search spaces of all ops, as data.
 
-From ``torch/_inductor/template_heuristics/triton.py`` and ``torch/_inductor/kernel/mm_grouped.py`` of PyTorch 2.13.0
-(BSD-3-Clause). A grouped product has one list, whatever the search space.
+From ``torch/_inductor/template_heuristics/triton.py`` of PyTorch 2.13.0 (BSD-3-Clause).
+``diode_store.candidates.grouped_space`` has the list of grouped products.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from diode_store.candidates.default_space import TEMPLATES, GemmConfig, default_configs, largest_block, scaled
+from diode_store.candidates.grouped_space import grouped_configs
 from diode_store.ops import OPS
-from diode_store.ops.grouping import ROWS
 from diode_store.ops.scaling import ROW, TENSOR, recipes_of
 from diode_store.ops.work import itemsize
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 _SMALLEST_BLOCK_K = 32
 """Smallest BLOCK_K of 8-bit operands."""
-_ROWS_OF_SHORT_GROUPS = ((16, 16, 32), (32, 16, 64), (64, 32, 128))
-"""Mean rows of a group up to which a limit holds, with the smallest and the largest BLOCK_M listed there."""
-_ROWS_OF_LONG_GROUPS = (64, 128)
 
 _INT8 = tuple(
     GemmConfig(*numbers)
@@ -123,9 +120,6 @@ _SCALED_TMA = tuple(
         (64, 256, 128, 4, 4),
     )
 )
-_GROUPED = tuple(
-    GemmConfig(*numbers) for numbers in product((16, 32, 64, 128), (64, 128, 256), (64, 128, 256), (3, 4), (4, 8))
-)
 _SCALES_IN_LOOP = "triton::scaled_mm_device_tma_main_loop_scaling"
 
 
@@ -138,7 +132,7 @@ def default_lists(shape: ProblemShape, shared_memory_bytes: int) -> Mapping[str,
     """
     entry = OPS[shape.op]
     if entry.is_grouped:
-        return {entry.template: frozenset(_of_groups(shape, shared_memory_bytes))}
+        return {entry.template: frozenset(grouped_configs(shape, shared_memory_bytes))}
     if entry.is_scaled:
         is_epilogue = set(recipes_of(shape.dimension("scaling", TENSOR))) <= {TENSOR, ROW}
         listed, template = (_SCALED, entry.template) if is_epilogue else (_SCALED_TMA, _SCALES_IN_LOOP)
@@ -154,15 +148,3 @@ def _scaled_to(shape: ProblemShape, configs: Iterable[GemmConfig]) -> frozenset[
     """Return configs with their blocks limited to an 8-bit problem's sizes."""
     most = largest_block(shape.m), largest_block(shape.n), max(largest_block(shape.k), _SMALLEST_BLOCK_K)
     return frozenset(scaled(config, most) for config in configs)
-
-
-def _of_groups(shape: ProblemShape, shared_memory_bytes: int) -> Iterable[GemmConfig]:
-    """Yield what Inductor leaves of the list for a number of rows, and for the device's shared memory."""
-    rows = shape.m
-    if shape.dimension("form") == ROWS:
-        rows = shape.dimension("total") // shape.b
-    low, high = next(((low, high) for most, low, high in _ROWS_OF_SHORT_GROUPS if rows <= most), _ROWS_OF_LONG_GROUPS)
-    for config in _GROUPED:
-        tiles = (config.block_m + config.block_n) * config.block_k * config.num_stages * itemsize(shape.dtype)
-        if low <= config.block_m <= high and tiles <= shared_memory_bytes:
-            yield config
