@@ -9,6 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from diode_store.ops import OPS, Role
+from diode_store.ops.inputs import scaled_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 _KEYWORDS = {Role.OFFSETS: "offs", Role.BIAS: "bias"}
 """Names of the arguments that torch takes behind optional ones."""
-_OUTPUT = "bfloat16"
-"""Dtype of a scaled product that names none."""
 
 
 def add_call(graph: Any, problem: Problem, inputs: Sequence[Any]) -> Any:
@@ -35,5 +34,5 @@ def add_call(graph: Any, problem: Problem, inputs: Sequence[Any]) -> Any:
     named = {by_name[Role(role)]: node for role, node in given if role in by_name}
     if entry.is_scaled:
         named["use_fast_accum"] = bool(scalars.get("use_fast_accum"))
-        named["out_dtype"] = getattr(torch, str(scalars.get("out_dtype", _OUTPUT)))
+        named["out_dtype"] = getattr(torch, scaled_output(problem.shape))
     return graph.call_function(function, tuple(node for role, node in given if role not in by_name), named)
