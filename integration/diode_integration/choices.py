@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from diode_integration.inductor.candidates import Candidates
     from diode_integration.inductor.listing import CandidateOffer, Listing
     from diode_integration.inductor.products import Product
-    from diode_integration.inductor.unranked import Unranked
     from diode_integration.picks.search import Sought
     from diode_store.records import Hardware
 
@@ -174,14 +173,14 @@ class DiodeInductorChoices(entry.Handler):
                 self.failed(error)
         return choices
 
-    def why_untuned(self, op: Unranked, device: torch.device | None) -> str | None:
+    def why_untuned(self, device: torch.device | None) -> str | None:
         """Return why to lower the next op, which no model ranks, without tuning; None if Inductor chooses."""
         try:
-            if self.observe or not is_tuned() or not unranked.offers_vendor(op):
+            if self.observe or not is_tuned() or not unranked.offers_vendor():
                 return None
             unknown = Unknown.VENDOR if self.graphs.is_without_model else self.unknown
             hardware = self._hardware or (detect_hardware(device) if device else None)
-            return unranked.why_kept(op, unknown, self.models, hardware)
+            return unranked.why_kept(unknown, self.models, hardware)
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
             return None

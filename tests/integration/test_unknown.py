@@ -286,7 +286,7 @@ def test_without_the_vendors_there_is_nothing_to_keep() -> None:
     """Where Inductor is told to take templates only, it does."""
     handler = hooked(mode="zero")
     with inductor_config.patch(max_autotune_gemm=True, max_autotune_conv_backends="TRITON"):
-        assert handler.why_untuned(unranked.CONVOLUTIONS, CPU) is None
+        assert handler.why_untuned(CPU) is None
     with inductor_config.patch(max_autotune_gemm=True, max_autotune_conv_backends="ATEN,TRITON"):
-        assert handler.why_untuned(unranked.CONVOLUTIONS, CPU) is not None
-    assert handler.why_untuned(unranked.CONVOLUTIONS, CPU) is None  # no max-autotune is asked for
+        assert handler.why_untuned(CPU) is not None
+    assert handler.why_untuned(CPU) is None  # no max-autotune is asked for

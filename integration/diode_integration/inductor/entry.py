@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from diode_integration.decide.clock import Clock, Timed
     from diode_integration.decide.models import ModelSet
     from diode_integration.decide.ranking import Ranking
-    from diode_integration.inductor.unranked import Unranked
     from diode_store.records import KernelConfig
     from diode_trainer.policy import Policy
 
@@ -87,7 +86,7 @@ class Handler(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
         """Return the choices of an op to go on with; never an empty list."""
 
     @abstractmethod
-    def why_untuned(self, op: Unranked, device: torch.device | None) -> str | None:
+    def why_untuned(self, device: torch.device | None) -> str | None:
         """Return why to lower the next op, which no model ranks, without tuning; None if Inductor chooses."""
 
     @abstractmethod

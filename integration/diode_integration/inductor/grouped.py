@@ -25,6 +25,7 @@ from diode_collectors.inductor.adapter import annotations_of, config_of_ktc, pro
 from diode_integration.inductor.after_import import once_inductor_is_there, put_in_place
 from diode_integration.inductor.entry import marking_later
 from diode_integration.inductor.listing import CandidateOffer, is_tuned
+from diode_integration.inductor.unranked import operator_named
 from diode_store.devices.descriptor import describe
 from diode_store.ops import OPS
 from diode_store.ops.work import itemsize
@@ -45,7 +46,6 @@ log = logging.getLogger("diode_integration")
 _LOWERING, _MODULE = "torch._inductor.lowering", "torch._inductor.kernel.mm_grouped"
 _PRUNE = "early_config_prune"
 _SHARED_MEMORY = "get_gpu_shared_memory"
-_ATEN = torch.ops.aten
 _GROUPED: Mapping[str, tuple[str, ...]] = {
     "_grouped_mm": ("mat_a", "mat_b", "offs", "bias", "out_dtype"),
     "_scaled_grouped_mm": (
@@ -147,30 +147,21 @@ def guard(installed: Callable[[], Handler | None], undo: ExitStack) -> None:
     once_inductor_is_there(lambda: _wrap(installed, undo), undo)
 
 
-def has_seam() -> bool:
-    """Return whether this torch lists the configs of grouped products in a function that the hook can wrap."""
-    return callable(getattr(sys.modules.get(_MODULE), _PRUNE, None))
-
-
 def _wrap(installed: Callable[[], Handler | None], undo: ExitStack) -> bool:
     """Wrap the lowerings and the list; return False if they are not there yet."""
     lowerings = getattr(sys.modules.get(_LOWERING), "lowerings", {})
-    ops = {name: _overload(name) for name in _GROUPED}
+    ops = {name: operator_named(f"aten.{name}.default") for name in _GROUPED}
     if not any(op in lowerings for op in ops.values() if op is not None):
         return False
-    if not has_seam():
+    functions = vars(sys.modules.get(_MODULE, object))
+    if _PRUNE not in functions:
         return True
-    module = sys.modules[_MODULE]
-    put_in_place(vars(module), _PRUNE, _pruned(vars(module)[_PRUNE]), undo)
+    put_in_place(functions, _PRUNE, _pruned(functions[_PRUNE]), undo)
     safely.log(log, logging.DEBUG, f"torch-diode chooses the kernels of grouped products: it wraps {_MODULE}.{_PRUNE}")
     for name, op in ops.items():
         if op in lowerings:
             put_in_place(lowerings, op, _lowered(name, lowerings[op], installed), undo)
     return True
-
-
-def _overload(name: str) -> Any:
-    return getattr(getattr(_ATEN, name, None), "default", None)
 
 
 def _lowered(name: str, stock: Callable[..., Any], installed: Callable[[], Handler | None]) -> Callable[..., Any]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch._inductor import config as inductor_config
+
+from diode_integration.inductor.unranked import operator_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,7 +69,7 @@ def _owners() -> Iterator[tuple[str, str]]:
         yield name, _owner_of(getattr(V.choices, method, None))
     yield "grouped configs", _owner_of(getattr(mm_grouped, "early_config_prune", None))
     for name, op in _LOWERINGS.items():
-        overload = getattr(getattr(torch.ops.aten, op, None), "default", None)
+        overload = operator_named(f"aten.{op}.default")
         yield f"lowering of {name}", _owner_of(lowering.lowerings.get(overload))
     table = getattr(getattr(inductor_config, "lookup_table", None), "table", None)
     yield "lookup table", STOCK if not table else f"a table of {len(table)} entries"

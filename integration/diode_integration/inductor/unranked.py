@@ -42,24 +42,21 @@ class Unranked(NamedTuple):
     """Their name in a reason."""
     ops: tuple[str, ...]
     """Names below ``torch.ops``. Some versions of torch lack some, or do not tune them."""
-    seldom_wins: bool = False
-    """True if tuning seldom finds a faster kernel; docs/results/whole-models-h100.md has the measurements."""
 
 
 CONVOLUTIONS = Unranked(
     "convolutions",
     ("aten.convolution", "aten.convolution.default", "aten.convolution_backward.default"),
-    seldom_wins=True,
 )
 UNRANKED = (CONVOLUTIONS,)
 SELDOM_WINS = "what Inductor tunes instead is seldom faster"
-"""Reason to keep the vendor kernel on a GPU."""
+"""Reason to keep the vendor kernel on a GPU; docs/results/whole-models-h100.md has the measurements."""
 
 
 class Owner(Protocol):
     """Part of a handler that is asked about these ops."""
 
-    def why_untuned(self, op: Unranked, device: torch.device | None) -> str | None:
+    def why_untuned(self, device: torch.device | None) -> str | None:
         """Return why to lower the next op without tuning; None if Inductor chooses."""
 
     def settled(self, decision: Decision) -> None:
@@ -74,20 +71,18 @@ def guard(installed: Callable[[], Owner | None], undo: ExitStack) -> None:
     once_inductor_is_there(lambda: _wrap(installed, undo), undo)
 
 
-def offers_vendor(unranked: Unranked) -> bool:
-    """Return whether Inductor lists the vendor kernel; if not, something else has to stay."""
-    from torch._inductor.utils import _use_conv_autotune_backend, use_aten_gemm_kernels
+def offers_vendor() -> bool:
+    """Return whether Inductor lists the vendor's convolution; if not, something else has to stay."""
+    from torch._inductor.utils import _use_conv_autotune_backend
 
-    if unranked is CONVOLUTIONS:
-        return bool(_use_conv_autotune_backend("ATEN"))
-    return bool(use_aten_gemm_kernels())
+    return bool(_use_conv_autotune_backend("ATEN"))
 
 
-def why_kept(unranked: Unranked, unknown: Unknown, models: ModelSet | None, hardware: Hardware | None) -> str | None:
+def why_kept(unknown: Unknown, models: ModelSet | None, hardware: Hardware | None) -> str | None:
     """Return why the hook has an op lowered without tuning, or None if Inductor chooses."""
     if unknown is not Unknown.AUTO:
         return why_vendor(unknown, "op", None, hardware)
-    if not unranked.seldom_wins or models is None or hardware is None or hardware.vendor != NVIDIA:
+    if models is None or hardware is None or hardware.vendor != NVIDIA:
         return None
     return None if models.standing(hardware).familiarity is Familiarity.UNKNOWN else SELDOM_WINS
 
@@ -96,7 +91,7 @@ def lowered_ops(lowerings: Mapping[Any, Any]) -> Iterator[tuple[Unranked, Any]]:
     """Yield every op that no model ranks and for which Inductor has a lowering of its own."""
     for unranked in UNRANKED:
         for name in unranked.ops:
-            op = _operator(name)
+            op = operator_named(name)
             if op in lowerings and not getattr(lowerings[op], "_is_fallback_handler", False):
                 yield unranked, op
 
@@ -111,7 +106,7 @@ def _wrap(installed: Callable[[], Owner | None], undo: ExitStack) -> bool:
     return True
 
 
-def _operator(name: str) -> Any:
+def operator_named(name: str) -> Any:
     """Return an operator by its name below ``torch.ops``; None if this torch has none."""
     try:
         return attrgetter(name)(torch.ops)
@@ -131,7 +126,7 @@ def _lowered(
     def lower(*args: Any, **kwargs: Any) -> Any:
         owner = installed()
         device = getattr(args[0], "get_device", lambda: None)() if args else None
-        if owner is None or (why := owner.why_untuned(unranked, device)) is None:
+        if owner is None or (why := owner.why_untuned(device)) is None:
             return stock(*args, **kwargs)
         with patched(max_autotune=False, max_autotune_gemm=False):
             lowered = stock(*args, **kwargs)
