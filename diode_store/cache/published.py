@@ -45,12 +45,7 @@ _WAITING = "published.{}.parquet"
 _MEMORY = "200MB"
 _ROWS_A_BATCH = 50_000
 _COPIED_AT_ONCE = 4 * MIB
-_KEYS = {
-    "hardware": "hardware_key",
-    "environments": "environment_key",
-    "problems": "problem_key",
-    "configs": "config_key",
-}
+_KEYS = {name: f"{name.removesuffix('s')}_key" for name in ("hardware", "environments", "problems", "configs")}
 """Tables with a key, and the column of that key in the published table."""
 _OTHER_NAMES = {
     "hardware": {"name": "hardware", "extra": "hardware_extra"},
@@ -249,8 +244,7 @@ class PublishedRows:
         names = ", ".join(quoted(str(self._folder / name)) for name in waiting)
         source = f"read_parquet([{names}])" if waiting else "no_timings"
         self._connection.execute(f"CREATE OR REPLACE TEMP VIEW timings AS FROM {source}")
-        values = METRIC_VALUES.format(source="timings")
-        self._connection.execute(f"CREATE OR REPLACE TEMP VIEW metric_values AS {values}")
+        self._connection.execute(f"CREATE OR REPLACE TEMP VIEW metric_values AS {METRIC_VALUES}")
 
     def forget(self) -> None:
         """Drop the timings that wait: the cache has them now."""

@@ -20,7 +20,7 @@ NEW_METRICS = f"""
 """Give ids to metrics of the table ``rows`` that the table ``metrics`` lacks."""
 METRIC_VALUES = f"""
     SELECT v.measurement_id, v.config_id, m.id AS metric_id, v.entry.value.value AS value
-    FROM (SELECT measurement_id, config_id, {_ENTRIES} AS entry FROM {{source}} WHERE metrics IS NOT NULL) AS v
+    FROM (SELECT measurement_id, config_id, {_ENTRIES} AS entry FROM timings WHERE metrics IS NOT NULL) AS v
     JOIN metrics AS m ON m.name = v.entry.key AND m.unit = v.entry.value.unit
 """  # noqa: S608 - of constants alone
-"""Select the rows of ``metric_values`` from timings with the column."""
+"""Select the rows of ``metric_values`` from the view ``timings``, which has the column."""
