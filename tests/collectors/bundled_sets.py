@@ -241,8 +241,36 @@ H100_TUNED = BundledSet(
     memory_bytes=85_017_493_504,
     memory_mhz=2_619,
 )
-SETS = (H100_DEPLOYED, H100_EXHAUSTIVE, H100_TUNED, FIRST, DEPLOYED, ODD_SIZES)
+LOW_PRECISION = BundledSet(
+    name="h200-2026-11-low-precision",
+    day="2026-11-28",
+    measurements=1_898,
+    problems=1_875,
+    timings=71_391,
+    kernels=3_803,
+    of_vendor=1_898,
+    estimates=23_547,
+    outcomes={
+        Outcome.OK: 71_259,
+        Outcome.WRONG_RESULT: 93,
+        Outcome.OUT_OF_RESOURCES: 28,
+        Outcome.RUNTIME_ERROR: 11,
+    },
+    regimes={"read_flush": 1_132, "graph": 766},
+    layouts={"nt": 1_405, "nn": 412, "tn": 58},
+    unaligned=0,
+    throttle={"none": 1_366, "sw_power_cap": 532},
+    slow={"sw_power_cap": 403, "none": 13},
+    slowest_mhz=1_410,
+    fewest_runs=4,
+    extra=frozenset({"finals"}),
+    lists={"guided-56": ("GUIDED:56", 0), "exhaustive": ("EXHAUSTIVE", 0)},
+    flags={"clock_unsteady": 2},
+)
+SETS = (H100_DEPLOYED, H100_EXHAUSTIVE, H100_TUNED, FIRST, DEPLOYED, LOW_PRECISION, ODD_SIZES)
 """In the order of their segments' names."""
+PLAIN = tuple(data for data in SETS if data is not LOW_PRECISION)
+"""Sets of mm, addmm, bmm and baddbmm."""
 LATER = (H100_DEPLOYED, H100_EXHAUSTIVE, H100_TUNED, DEPLOYED, ODD_SIZES)
 """Sets that were timed as kernels run in a deployed model."""
 ON_H100 = (H100_DEPLOYED, H100_EXHAUSTIVE, H100_TUNED)
