@@ -88,7 +88,8 @@ def hook_finding(cards: Sequence[Card], gpu: Hardware | None) -> Finding:
     remedy = "measure and train one with `diode tune`"
     for standing, card in standings:
         if standing.is_known:
-            what = f"{', '.join(card.ops)} in {', '.join(card.dtypes)} on {device.name}"
+            ops = [op for op in card.ops if card.domain.covers(device, op)]
+            what = f"{', '.join(ops)} in {', '.join(card.dtypes)} on {device.name}"
             return ok("hook", f"{card.name} chooses the kernels of {what}")
     if near := nearest_first(standings):
         standing, card = near[0]

@@ -51,13 +51,17 @@ class Domain:
         """Known dtypes of any op."""
         return tuple(sorted({*self.dtypes, *(dtype for own in self.of_ops.values() for dtype in own.dtypes)}))
 
-    def standing(self, hardware: Hardware | CoveredHardware) -> Standing:
-        """Return how well the model knows a device, and why."""
-        return standing_of(self.hardware, self.device_checks, hardware)
+    def standing(self, hardware: Hardware | CoveredHardware, op: str = "") -> Standing:
+        """Return how well the model knows a device, and why: for an op, or for those that are not in ``of_ops``."""
+        own = self.of_ops.get(op)
+        if own is None or own.hardware == self.hardware:
+            return standing_of(self.hardware, self.device_checks, hardware)
+        standing = standing_of(own.hardware, (), hardware)
+        return replace(standing, reason=f"{op}: {standing.reason}")
 
-    def covers(self, hardware: Hardware | CoveredHardware) -> bool:
-        """Return whether the model knows a device well enough to decide alone."""
-        return self.standing(hardware).is_known
+    def covers(self, hardware: Hardware | CoveredHardware, op: str = "") -> bool:
+        """Return whether the model knows a device well enough to decide alone, as in ``standing``."""
+        return self.standing(hardware, op).is_known
 
     def learned_from(self, hardware: Hardware) -> bool:
         """Return whether the model was trained on this device model, or on any."""
@@ -72,7 +76,7 @@ class Domain:
             hardware: device.
             near: accept a device that the model is only near to.
         """
-        standing = self.standing(hardware)
+        standing = self.standing(hardware, shape.op)
         if not standing.is_known and not (near and standing.is_near):
             yield Miss("hardware", f"hardware {hardware.name}", standing.reason)
         if self.ops and shape.op not in self.ops:
@@ -227,9 +231,9 @@ class Card:
         """Dtypes in the training data."""
         return self.domain.all_dtypes
 
-    def calibration_on(self, hardware: Hardware) -> Calibration | None:
-        """Return the calibration for a device, widened if the model is only near to the device."""
-        if self.calibration is None or not self.domain.standing(hardware).is_near:
+    def calibration_on(self, hardware: Hardware, op: str) -> Calibration | None:
+        """Return the calibration for an op on a device, widened if the model is only near to knowing the device."""
+        if self.calibration is None or not self.domain.standing(hardware, op).is_near:
             return self.calibration
         return self.calibration.widened(NEAR_MARGIN)
 

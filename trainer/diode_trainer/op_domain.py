@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from diode_store.ops import OPS
 from diode_store.ops.grouping import BATCH, COLUMNS, DEPTH, ROWS
 from diode_store.records import ProblemShape
+from diode_trainer.covered import CoveredHardware, labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,6 +43,8 @@ def has_own_domain(op: str) -> bool:
 class OpDomain:
     """Problems of one op that a model can be trusted on."""
 
+    hardware: tuple[CoveredHardware, ...] = ()
+    """Devices on which the op was measured."""
     dtypes: tuple[str, ...] = ()
     layouts: tuple[str, ...] = ()
     values: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
@@ -54,14 +57,21 @@ class OpDomain:
     """
 
     @classmethod
-    def of(cls, shapes: Sequence[ProblemShape], covered: Callable[[Iterable[Any]], tuple[Any, ...]]) -> OpDomain:
+    def of(
+        cls,
+        shapes: Sequence[ProblemShape],
+        hardware: Sequence[CoveredHardware],
+        covered: Callable[[Iterable[Any]], tuple[Any, ...]],
+    ) -> OpDomain:
         """Return the domain of problems of one op, or of plain ones; without problems it is empty.
 
         Args:
             shapes: problems in the training data.
+            hardware: devices on which they were measured.
             covered: returns the values that enough of the problems have.
         """
         return cls(
+            hardware=tuple(hardware),
             dtypes=covered(shape.arithmetic for shape in shapes),
             layouts=covered(shape.layout for shape in shapes),
             values={name: covered(_value(shape, name) for shape in shapes) for name in _names(shapes)},
@@ -76,6 +86,7 @@ class OpDomain:
             TypeError, KeyError, ValueError: ``content`` is not such a result.
         """
         return cls(
+            hardware=tuple(CoveredHardware.from_plain(device) for device in content["hardware"]),
             dtypes=tuple(content["dtypes"]),
             layouts=tuple(content["layouts"]),
             values={name: tuple(values) for name, values in content["values"].items()},
@@ -100,7 +111,7 @@ class OpDomain:
 
     def describe(self) -> str:
         """Return the domain in one line for a person."""
-        parts = [", ".join(self.dtypes), ", ".join(self.layouts)]
+        parts = [", ".join(labels(self.hardware)), ", ".join(self.dtypes), ", ".join(self.layouts)]
         parts += [f"{_TOLD_AS.get(name, name)} {', '.join(map(_shown, found))}" for name, found in self.values.items()]
         parts += [f"{name} {low} to {high}" for name, (low, high) in self.shapes.items()]
         return "; ".join(parts)

@@ -110,7 +110,7 @@ def who_ranks(question: Question) -> Asked | Abstention:
     obstacle = next(((reason, detail) for holds, reason, detail in checks if holds), None)
     if obstacle is not None or models is None or hardware is None or problem is None:
         return Abstention(*obstacle or ("op", "torch-diode has no name for it"))
-    asked, why_none = _models_for(hardware, models, may_benchmark=question.may_benchmark)
+    asked, why_none = _models_for(problem.op, hardware, models, may_benchmark=question.may_benchmark)
     misses = [(model, model.miss(problem, hardware)) for model in asked]
     knowing = [model for model, miss in misses if miss is None]
     if (predictor := _first_usable(knowing, question.others, models, hardware)) is not None:
@@ -121,12 +121,15 @@ def who_ranks(question: Question) -> Asked | Abstention:
     return Abstention("hardware", why_none) if why_none else Abstention(*missing)
 
 
-def _models_for(hardware: Hardware, models: ModelSet, *, may_benchmark: bool) -> tuple[list[KnownModel], str]:
-    """Return the models to ask on a device in their order; if there are none, a line that says why."""
-    asked = [model for model in models.known if model.card.domain.covers(hardware)]
-    if asked:
+def _models_for(
+    op: str, hardware: Hardware, models: ModelSet, *, may_benchmark: bool
+) -> tuple[list[KnownModel], str]:
+    """Return the models to ask about an op on a device in their order; if there are none, a line that says why."""
+    standings = models.standings(hardware, op)
+    asked = [model for standing, model in standings if standing.is_known]
+    near = nearest_first(standings)
+    if asked and not (near and all(model.card.ops and op not in model.card.ops for model in asked)):
         return asked, ""
-    near = nearest_first(models.standings(hardware))
     if not near:
         return [], models.why_unknown(hardware)
     if not may_benchmark:

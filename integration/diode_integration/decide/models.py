@@ -106,9 +106,9 @@ class ModelSet:
         """True if a model says how far its members disagree, with a calibration."""
         return self.first.knows_its_spread or any(model.card.calibration is not None for model in self.known[1:])
 
-    def standings(self, hardware: Hardware) -> list[tuple[Standing, KnownModel]]:
-        """Return the standing of a device with each model."""
-        return [(model.card.domain.standing(hardware), model) for model in self.known]
+    def standings(self, hardware: Hardware, op: str) -> list[tuple[Standing, KnownModel]]:
+        """Return the standing of a device with each model, for an op."""
+        return [(model.card.domain.standing(hardware, op), model) for model in self.known]
 
     def standing(self, hardware: Hardware) -> Standing:
         """Return the standing of a device with the model that knows it best."""

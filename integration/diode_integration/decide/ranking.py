@@ -200,7 +200,7 @@ class Predictor:
             what = f"none of the {len(columns)} candidates can run on {hardware.name}"
             return Ranking(problem, hardware, predicted, is_vendor, defect=("nothing_fits", what))
         corrected = self._offsets(problem, hardware) is not None
-        standing = self.model.card.domain.standing(hardware)
+        standing = self.model.card.domain.standing(hardware, problem.op)
         spread = self._spread(problem.shape, hardware, prediction, compile_s)
         ranking = Ranking(problem, hardware, predicted, is_vendor, self.model.sha256, corrected, spread)
         return replace(ranking, near_to=standing.nearest) if standing.is_near else ranking
@@ -212,7 +212,7 @@ class Predictor:
             return None
         if prediction.runtime_us.argmin() not in prediction.finalists:
             return None  # corrections put a candidate first that not all members scored
-        calibration = self.model.card.calibration_on(hardware)
+        calibration = self.model.card.calibration_on(hardware, shape.op)
         if calibration is not None:
             length = int(np.isfinite(prediction.runtime_us).sum())
             calibration = calibration.at(is_odd=not has_whole_rows(shape), length=length)

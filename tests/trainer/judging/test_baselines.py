@@ -241,8 +241,18 @@ def test_heuristics_stand_for_the_nearest_config() -> None:
     assert int(listed(example).argmin()) == 2
 
 
+def test_heuristics_know_float8() -> None:
+    """A large float8 product wants a large tile, as one in bf16 does."""
+    shape = replace(MM, op="scaled_mm", dtype="float8_e4m3fn", m=8192, n=8192, k=4096, layout="nt")
+    example = replace(learnable(1).examples[0], shape=shape)
+    best = int(listed(example).argmin())
+    assert example.columns.block_m[best] * example.columns.block_n[best] >= 128 * 128
+
+
 @pytest.mark.parametrize(
-    "shape", [replace(MM, dtype="int8"), replace(MM, layout="sn")], ids=["a dtype it has no name for", "other strides"]
+    "shape",
+    [replace(MM, dtype="float64"), replace(MM, layout="sn"), replace(MM, op="grouped_mm", b=8)],
+    ids=["a dtype it has no name for", "other strides", "groups"],
 )
 def test_heuristics_have_no_answer(shape: ProblemShape) -> None:
     """What they cannot describe is not judged, rather than counted as a bad choice."""

@@ -113,6 +113,9 @@ class ExampleSet:
         ranked = {example.hardware for example in self if (example.ran & ~example.is_vendor).any()}
         return _described_best(CoveredHardware.of(each) for each in ranked or {e.hardware for e in self})
 
+    def _of_op(self, op: str) -> ExampleSet:
+        return self.subset([i for i, example in enumerate(self.examples) if example.shape.op == op])
+
     def domain(self) -> Domain:
         """Return the domain of a model trained on these problems.
 
@@ -124,16 +127,17 @@ class ExampleSet:
         shapes = [example.shape for example in self.examples if not example.is_vendor.all()]
         shapes = shapes or [example.shape for example in self.examples]
         ops = _covered(shape.op for shape in shapes)
-        plain = OpDomain.of([shape for shape in shapes if not has_own_domain(shape.op)], _covered)
+        devices = self.devices()
+        plain = OpDomain.of([shape for shape in shapes if not has_own_domain(shape.op)], devices, _covered)
         return Domain(
-            hardware=tuple(self.devices()),
+            hardware=tuple(devices),
             ops=ops,
             dtypes=plain.dtypes,
             layouts=plain.layouts,
             templates=tuple(sorted(set().union(*(example.templates_that_ran() for example in self)))),
             shapes=plain.shapes,
             of_ops={
-                op: OpDomain.of([shape for shape in shapes if shape.op == op], _covered)
+                op: OpDomain.of([shape for shape in shapes if shape.op == op], self._of_op(op).devices(), _covered)
                 for op in ops
                 if has_own_domain(op)
             },

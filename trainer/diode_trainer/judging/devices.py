@@ -33,13 +33,14 @@ def left_out(dataset: ExampleSet) -> dict[str, CoveredHardware]:
 def device_folds(dataset: ExampleSet, fold: Fold) -> dict[str, Fold]:
     """Return the training and test problems for each left-out device, by the label of the device.
 
-    Both are parts of ``fold``: its training problems on other devices, and its test problems on this device. A fold
-    holds out a problem on all devices, so no training device has shown a test problem.
+    Both are parts of ``fold``: its training problems on other devices, and its test problems on this device of the ops
+    that other devices show. A fold holds out a problem on all devices, so no training device has shown a test problem.
     """
-    found = {}
+    found, ops = {}, np.array([example.shape.op for example in dataset])
     for name, device in left_out(dataset).items():
         is_of = np.array([CoveredHardware.of(example.hardware).identity == device.identity for example in dataset])
         learned, judged = fold.train[~is_of[fold.train]], fold.test[is_of[fold.test]]
+        judged = judged[np.isin(ops[judged], ops[learned])]
         can_learn = sum(judgeable(dataset.examples[i]) for i in learned) >= FEWEST_PROBLEMS
         if can_learn and any(judgeable(dataset.examples[i]) for i in judged):
             found[name] = Fold(learned, judged)

@@ -145,8 +145,8 @@ def replay_model(
         raise DatasetError(NOTHING_TO_JUDGE)
     found = tuple(
         one
-        for hardware in dict.fromkeys(example.hardware for example in some)
-        for one in _replay_on(model, hardware, some, policy, unseen=unseen, on_problem=on_problem)
+        for hardware, op in dict.fromkeys((example.hardware, example.shape.op) for example in some)
+        for one in _replay_on(model, hardware, op, some, policy, unseen=unseen, on_problem=on_problem)
     )
     if not found:
         seen = "outside the model's domain or it was trained on them" if unseen else "outside the model's domain"
@@ -157,21 +157,22 @@ def replay_model(
 def _replay_on(
     model: TimingModel,
     hardware: Hardware,
+    op: str,
     dataset: ExampleSet,
     policy: Policy,
     *,
     unseen: bool,
     on_problem: Callable[[], None],
 ) -> tuple[Replayed, ...]:
-    """Replay a model on the problems of one device, with the hook's rules for near devices."""
+    """Replay a model on the problems of an op on one device, with the hook's rules for near devices."""
     card = model.card
-    calibration, is_near = card.calibration_on(hardware), card.domain.standing(hardware).is_near
+    calibration, is_near = card.calibration_on(hardware, op), card.domain.standing(hardware, op).is_near
     if is_near and policy.mode is Mode.ZERO:
         return ()  # the hook asks near models only if it may benchmark
     asked = [
         example
         for example in dataset
-        if example.hardware == hardware
+        if (example.hardware, example.shape.op) == (hardware, op)
         and judgeable(example)
         and not (unseen and model.was_trained_on(example.shape))
         and not any(card.domain.misses(example.shape, hardware, near=True))

@@ -105,7 +105,7 @@ class Ranking:
     def _certainty(self, prediction: Prediction, rows: Sequence[dict[str, Any]]) -> list[Fact]:
         distinct = prediction.without_repeats()
         card, logs = self.model.card, distinct.member_logs
-        calibration = None if card is None else card.calibration_on(self.hardware)
+        calibration = None if card is None else card.calibration_on(self.hardware, self.shape.op)
         if calibration is None or len(logs) < FEWEST_MEMBERS:
             return []
         is_vendor = np.array([rows[place]["is_vendor"] for place in distinct.finalists], dtype=bool)

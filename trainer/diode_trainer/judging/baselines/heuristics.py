@@ -14,7 +14,6 @@ import numpy as np
 
 from diode_store.errors import first_line
 from diode_trainer.judging.baselines.contest import LeftOutError
-from diode_trainer.op_domain import has_own_domain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,8 +36,19 @@ _DEVICES = {
     "NVIDIA GeForce RTX 3090": "RTX_3090",
 }
 """The package's names of devices by ours."""
-_PRECISIONS = {"bfloat16": "TST", "float16": "HSH", "tf32": "SFS", "float32": "SSS"}
+_PRECISIONS = {
+    "bfloat16": "TST",
+    "float16": "HSH",
+    "tf32": "SFS",
+    "float32": "SSS",
+    "float8_e4m3fn": "QST",
+    "float8_e5m2": "RST",
+    "int8": "BII",
+}
 """Types of the operands, the accumulator and the result, a letter each, by arithmetic."""
+_OPS = frozenset({"mm", "addmm", "bmm", "baddbmm", "scaled_mm", "int_mm"})
+_FLOAT8 = frozenset({"float8_e4m3fn", "float8_e5m2"})
+"""Of these only the package's target CUTLASS3 knows the tensor cores; its target Triton times them like float32."""
 _LAYOUTS = {"nn": "NN_ROW_MAJOR", "nt": "NT_ROW_MAJOR", "tn": "TN_ROW_MAJOR", "tt": "TT_ROW_MAJOR"}
 _KERNELS = 64
 """Number of kernels to request; the package returns a dozen or fewer."""
@@ -70,41 +80,41 @@ class _Lists:
 
     def __init__(self, library: Any) -> None:
         self._library = library
-        self._interfaces: dict[str, Any] = {}
+        self._interfaces: dict[tuple[str, str], Any] = {}
 
     def kernels(self, example: Examples) -> Floats | None:
         """Return BLOCK_M, BLOCK_N, BLOCK_K, warps and stages of each listed kernel, shape (r, 5), best first."""
         shape, name = example.shape, _DEVICES.get(example.hardware.name)
         precision, layout = _PRECISIONS.get(shape.arithmetic), _LAYOUTS.get(shape.layout)
-        if name is None or precision is None or layout is None or has_own_domain(shape.op):
+        if name is None or precision is None or layout is None or shape.op not in _OPS:
             return None
-        interface = self._interface(name)
+        interface = self._interface(name, "CUTLASS3" if shape.arithmetic in _FLOAT8 else "TRITON")
         layouts = self._library.NvMatmulHeuristicsMatmulLayout
         problem = interface.makeNvMatmulHeuristicsProblem(shape.m, shape.n, shape.k, layouts[layout], shape.b)
         listed = [found["kernel"] for found in interface.get(problem, _KERNELS, precision=precision)]
         return np.array([_parameters(kernel) for kernel in listed if kernel.split_k == 1]).reshape(-1, len(_WEIGHTS))
 
-    def _interface(self, name: str) -> Any:
-        if name not in self._interfaces:
+    def _interface(self, name: str, target: str) -> Any:
+        if (name, target) not in self._interfaces:
             library = self._library
             try:
                 # The package loads its calibration for a device, precision and layout, if it has one, with the first
                 # question.
-                self._interfaces[name] = library.NvMatmulHeuristicsInterfaceEx(
-                    backend=library.NvMatmulHeuristicsTarget.TRITON,
+                self._interfaces[name, target] = library.NvMatmulHeuristicsInterfaceEx(
+                    backend=library.NvMatmulHeuristicsTarget[target],
                     flags=library.NvMatmulHeuristicsFlags.PERF_MODEL_BASED_AUTO_TUNING,
                     load_discovery_implicitly=True,
                     gpu=library.NvMatmulHeuristicsNvidiaGpu[name],
                 )
             except (OSError, RuntimeError, KeyError) as error:
                 raise LeftOutError(f"it cannot be used ({first_line(error)})") from None
-        return self._interfaces[name]
+        return self._interfaces[name, target]
 
 
 def _parameters(kernel: Any) -> tuple[float, ...]:
-    tile = (kernel.cta_tile_m, kernel.cta_tile_n, kernel.cta_tile_k)
-    warp = (kernel.warp_tile_m, kernel.warp_tile_n, kernel.warp_tile_k)
-    return (*tile, float(np.prod(tile) / np.prod(warp)), kernel.stages)
+    tile = (kernel.cta_tile_m, kernel.cta_tile_n)
+    warps = np.prod(tile) / (kernel.warp_tile_m * kernel.warp_tile_n)
+    return (*tile, kernel.cta_tile_k, float(warps), kernel.stages)
 
 
 def _scores(example: Examples, kernels: Floats | None) -> Floats | None:
