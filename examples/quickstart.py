@@ -44,7 +44,7 @@ RANKINGS = {
 NEXT = (
     "diode predict --op mm --m 16 --n 9216 --k 3072 --layout nt --hardware h200",
     "diode fastest --hardware h100 --op mm --n 4096 --k 4096",
-    "diode models show v3_model",
+    "diode models show v4_model",
 )
 
 

@@ -130,7 +130,7 @@ def _scaled(timing: Timing, ratio: float) -> Timing:
 
 def _decisions(known: Sequence[Measurement]) -> Iterator[DecisionRecord]:
     """Yield decisions of the shipped model: for the fastest kernel, the second, the vendor's, or one never timed."""
-    card = json.loads((trained_models_dir() / "matmul_kernel_runtime_prediction" / "v3_model.json").read_text())
+    card = json.loads((trained_models_dir() / "matmul_kernel_runtime_prediction" / "v4_model.json").read_text())
     for number, measured in enumerate(known[:_DECIDED]):
         timed = sorted((t.runtime_us, n, t.config) for n, t in enumerate(measured.timings) if t.runtime_us)
         best_us, _, best = timed[0]

@@ -48,7 +48,7 @@ def test_one_product(diode: RunCommand, database_url: str, monkeypatch: pytest.M
     assert rows[0].split()[-2:] == ["11.25", "yes"]
     assert "12.50" in rows[1].split()
     assert "measured: 2 kernels in torch 2.11.0+cu130, regime unknown; the fastest is " in result.err
-    assert "model: v3_model; device: NVIDIA H200; mode: adaptive" in result.err
+    assert "model: v4_model; device: NVIDIA H200; mode: adaptive" in result.err
     (plain,) = json.loads(diode("predict", *ONE, "--top", "3", "--json").out)
     assert [each["measured_us"] for each in plain["ranked"][:3]] == [11.25, 12.5, None]
     assert plain["ranked"][0]["kept"] is True
@@ -232,7 +232,7 @@ def test_other_ops(diode: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_ops_that_are_not_ranked(diode: RunCommand, shape: str, hardware: str, said: str) -> None:
     """A model of before the op, and a GPU without it, are an answer and no error."""
-    result = diode("predict", "--shape", shape, "--hardware", hardware, "--model", "v3_model")
+    result = diode("predict", "--shape", shape, "--hardware", hardware, "--model", "v4_model")
     assert result.code == 0, result.err
     assert said in result.out
 

@@ -115,17 +115,17 @@ def test_what_was_decided_and_what_it_cost(database: str) -> None:
         (1.25, "aten::mm"),
         (1.0, "triton::mm 32x64x32 s3 w4"),
     ]
-    assert [row["model"] for row in worst] == ["v3_model", OTHER[:12], "v3_model"]
+    assert [row["model"] for row in worst] == ["v4_model", OTHER[:12], "v4_model"]
     assert [row["decisions"] for row in worst] == [2, 1, 1]
     policies = {(row["decided_by"], row["model"], row["policy"]): row for row in rows(found, "policies")}
     assert {key: row["decisions"] for key, row in policies.items()} == {
-        ("model", "v3_model", POLICY): 6,
+        ("model", "v4_model", POLICY): 6,
         ("stock", None, POLICY): 3,
         ("vendor", None, POLICY): 1,
         ("model", OTHER[:12], "zero/1"): 1,
     }
-    assert policies["model", "v3_model", POLICY]["regret"] == pytest.approx((15 / 8) ** 0.5)
-    assert policies["model", "v3_model", POLICY]["measured"] == 2
+    assert policies["model", "v4_model", POLICY]["regret"] == pytest.approx((15 / 8) ** 0.5)
+    assert policies["model", "v4_model", POLICY]["measured"] == 2
 
 
 def test_the_costliest_lead_to_their_problem(database: str) -> None:
@@ -209,7 +209,7 @@ def test_the_shares_of_the_picture(database: str) -> None:
         spec = page(feed)["regret"].spec
     assert spec is not None
     curves = [(row["ranking"], row["loss_pct"], row["share_pct"]) for row in spec["data"]["values"]]
-    assert curves == [("v3_model", 0.0, 50), ("v3_model", 87.5, 100), (OTHER[:12], 25.0, 100)]
+    assert curves == [("v4_model", 0.0, 50), ("v4_model", 87.5, 100), (OTHER[:12], 25.0, 100)]
 
 
 def test_without_decisions(database_url: str) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from diode_trainer.report.parts import Part
 
-SHIPPED = artifact.load(trained_models_dir() / MATMUL_PURPOSE / "v3_model.pt")
+SHIPPED = artifact.load(trained_models_dir() / MATMUL_PURPOSE / "v4_model.pt")
 CONFIGS = (kernel_config("mm", {}), *(samples.triton_config(block) for block in (16, 64, 128)))
 PROBLEMS = [samples.matmul(1000 + 3 * number, 2001, 515) for number in range(4)]
 LOST = (1.0, 1.5, 1.0, 1.2)
@@ -137,11 +137,11 @@ def test_the_models_there_are(database: str) -> None:
         (part,) = [part for part in found if isinstance(part, Table)]
         link = part.columns[0].link
         assert link is not None
-        assert linked(link, row, MODEL, asked, PAGES) == "/model?model=v3_model"
+        assert linked(link, row, MODEL, asked, PAGES) == "/model?model=v4_model"
         with pytest.raises(NotThereError, match=r"torn cannot be evaluated: .*the model's card is missing"):
             list(MODEL.parts(visit(feed, model="torn")))
     assert (row["name"], row["hardware"], row["sha256"]) == (
-        "v3_model",
+        "v4_model",
         "NVIDIA H100 80GB HBM3, NVIDIA H200",
         SHIPPED.sha256[:12],
     )
@@ -151,7 +151,7 @@ def test_the_models_there_are(database: str) -> None:
 
 def test_a_single_model_is_shown_at_once() -> None:
     """The shipped model alone needs no choice; a user's model beside it makes one."""
-    assert MODEL.implied() == {"model": "v3_model"}
+    assert MODEL.implied() == {"model": "v4_model"}
 
 
 def test_two_models_are_a_choice(contrary: Path) -> None:
@@ -164,12 +164,12 @@ def test_two_models_are_a_choice(contrary: Path) -> None:
 def test_how_a_model_does(database: str, background: Background) -> None:
     """Its figures are those of its picks, the worst problem leads to its page, and the pictures are a report's."""
     with Feed(database) as feed:
-        asked = visit(feed, background, model="v3_model", by="op")
+        asked = visit(feed, background, model="v4_model", by="op")
         (waits,) = [part.text for part in MODEL.parts(asked) if isinstance(part, Note)]
-        assert "v3_model: being evaluated on at most 1,000 problems of NVIDIA H200, 0% done." in waits
+        assert "v4_model: being evaluated on at most 1,000 problems of NVIDIA H200, 0% done." in waits
         found = judged(asked)
         sections = [part for part in MODEL.parts(asked) if isinstance(part, Section)]
-        cut = judged(visit(feed, background, model="v3_model", by="family"))
+        cut = judged(visit(feed, background, model="v4_model", by="family"))
         drawn = [each for each in shown(found, asked) if each.spec]
         for each in (part for part in found if isinstance(part, Table)):
             order = Order(each.name, each.columns[0].name, is_descending=True)
@@ -177,7 +177,7 @@ def test_how_a_model_does(database: str, background: Background) -> None:
     ids = [part.name for part in (*sections, *found) if not isinstance(part, Note)]
     assert [name for name in ids if ids.count(name) > 1] == []
     (row,) = [row for row in table(found, "rankings-1") if row["is_model"]]
-    assert (row["ranking"], row["problems"], row["max_1"]) == ("v3_model", 4, pytest.approx(1.5))
+    assert (row["ranking"], row["problems"], row["max_1"]) == ("v4_model", 4, pytest.approx(1.5))
     assert row["regret_1"] == pytest.approx((1.5 * 1.2) ** 0.25)
     assert row["regret_3"] == 1.0
     assert row["within_2"] == 50.0
@@ -196,7 +196,7 @@ def test_how_a_model_does(database: str, background: Background) -> None:
     assert notes(found)[0].startswith("Evaluated on 4 problems of NVIDIA H200.")
     assert not [text for text in notes(found) if "was trained on" in text]
     (command,) = [part.command for part in found if isinstance(part, Command)]
-    assert command == "diode evaluate --model v3_model --hardware 'NVIDIA H200' --by op --report v3_model.html"
+    assert command == "diode evaluate --model v4_model --hardware 'NVIDIA H200' --by op --report v4_model.html"
 
 
 @pytest.mark.long
@@ -204,17 +204,17 @@ def test_two_models(database: str, background: Background, contrary: Path) -> No
     """Both are judged by the same problems: who is faster where, by how much."""
     assert contrary.exists()
     with Feed(database) as feed:
-        asked = visit(feed, background, model="v3_model", other="contrary")
+        asked = visit(feed, background, model="v4_model", other="contrary")
         found = judged(asked)
         scatter = next(each.spec for each in shown(found, asked) if each.part.name == "losses")
     assert [row["regret_1"] for row in table(found, "rankings")[:2]] == pytest.approx([(1.5 * 1.2) ** 0.25, 4.0])
     beside = facts(found, "beside")
-    assert beside["v3_model is faster on"] == "4 problems"
+    assert beside["v4_model is faster on"] == "4 problems"
     assert beside["contrary is faster on"] == "0 problems"
     assert beside["first picks on average"] == f"{100 * (4 / 1.8**0.25 - 1):.2f}%"
     assert sorted(row["ratio"] for row in table(found, "better-1")) == pytest.approx([4 / 1.5, 4 / 1.2, 4.0, 4.0])
     assert table(found, "better-2") == []
-    assert {point["better"] for point in scatter["data"]["values"]} == {"v3_model is faster"}
+    assert {point["better"] for point in scatter["data"]["values"]} == {"v4_model is faster"}
     assert sorted(point["first_pct"] for point in scatter["data"]["values"]) == pytest.approx([0, 0, 20, 50])
 
 
@@ -254,19 +254,19 @@ def test_a_model_that_has_learned_from_what_it_is_judged_by(database_url: str) -
     with Store.open(database_url) as store:
         store.write([measured(1, LEARNED, 1.1)])
     with Feed(database_url) as feed, Background(database_url) as background:
-        found = judged(visit(feed, background, model="v3_model"))
-        none = judged(visit(feed, background, model="v3_model", problems="unseen"))
+        found = judged(visit(feed, background, model="v4_model"))
+        none = judged(visit(feed, background, model="v4_model", problems="unseen"))
         with pytest.raises(NotThereError, match="nothing was timed on 'NVIDIA H100'"):
-            list(MODEL.parts(visit(feed, background, model="v3_model", device="NVIDIA H100")))
+            list(MODEL.parts(visit(feed, background, model="v4_model", device="NVIDIA H100")))
         with pytest.raises(
             NotThereError, match=r"nothing was timed with these filters; remove the environment or regime$"
         ):
-            list(MODEL.parts(visit(feed, background, model="v3_model", regime="graph")))
+            list(MODEL.parts(visit(feed, background, model="v4_model", regime="graph")))
         with pytest.raises(NotThereError, match="there is no model 'x'"):
             list(MODEL.parts(visit(feed, background, model="x")))
     (flattered,) = [text for text in notes(found) if "was trained on" in text]
     assert flattered == (
-        "v3_model was trained on all of them, so the figures flatter it: regret@1 is 1.1000. Its card says"
+        "v4_model was trained on all of them, so the figures flatter it: regret@1 is 1.1000. Its card says"
         f" {SHIPPED.card.regret_at_1:.4f} on held-out problems."
     )
-    assert notes(none) == ["v3_model: the models were trained on every problem here, so none is left to evaluate them"]
+    assert notes(none) == ["v4_model: the models were trained on every problem here, so none is left to evaluate them"]

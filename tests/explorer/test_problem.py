@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from diode_store.records import Hardware
     from diode_trainer.report.parts import Part
 
-SHIPPED = trained_models_dir() / MATMUL_PURPOSE / "v3_model.pt"
+SHIPPED = trained_models_dir() / MATMUL_PURPOSE / "v4_model.pt"
 MODEL = artifact.load(SHIPPED)
 PRODUCT = samples.matmul(1024, 2048, 512)
 CONFIGS = (kernel_config("mm", {}), *(samples.triton_config(block) for block in (16, 64, 128)))
@@ -98,7 +98,7 @@ def test_the_models_ranking_is_beside_the_times(database_url: str, background: B
     write(database_url)
     with Feed(database_url) as feed:
         visit = Visit(feed.state, {"problem": PRODUCT.key.hex()}, background=background)
-        assert "v3_model is loading. Its ranking will appear here." in notes(list(PROBLEM.parts(visit)))
+        assert "v4_model is loading. Its ranking will appear here." in notes(list(PROBLEM.parts(visit)))
         found = parts(feed, background)
         table, picture = rows(feed, found, "configs"), rows(feed, found, "times")
     facts = said(found)
@@ -107,7 +107,7 @@ def test_the_models_ranking_is_beside_the_times(database_url: str, background: B
     assert [row["runtime_us"] for row in table] == [10.0, 12.0, 20.0, 40.0]
     assert [row["predicted_us"] for row in table] == pytest.approx([PREDICTED[place] for place in by_measured])
     assert [row["model_place"] for row in table] == [2, 1, 3, 4]
-    assert facts["model"] == ("v3_model", "the hook's choice")
+    assert facts["model"] == ("v4_model", "the hook's choice")
     assert facts["its first pick"][1] == f"{PREDICTED.min():,.2f} us predicted, 12.00 us measured"
     assert facts["lost by its first pick"] == ("20.0%", "regret@1 1.2000")
     assert facts["lost by the best of 5"] == ("0.0%", "regret@5 1.0000, tried together")

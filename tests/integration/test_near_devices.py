@@ -21,8 +21,9 @@ from diode_store.command_line.diagnosis import Level
 from diode_store.devices.known import require_device
 from diode_trainer.card import Calibration
 from diode_trainer.covered import CoveredHardware, DeviceCheck
+from diode_trainer.op_domain import OpDomain
 from diode_trainer.policy import Mode, Policy, Spread
-from stand_ins import DOMAIN, H200, AbstainedError, asked_about, card_of
+from stand_ins import DOMAIN, H200, AbstainedError, abstention, asked_about, card_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,6 +115,20 @@ def test_zero_mode_keeps_the_vendors_kernel() -> None:
         assert (decision.decided_by, left) == (DecidedBy.MODEL, 1), device.name
         assert "by a model of" not in decision.reason
     assert decision_of(PCIE, OF_BOTH, mode="zero")[0].decided_by is DecidedBy.VENDOR
+
+
+def test_a_device_may_be_near_for_one_op_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """A model that learned mm from two devices and bmm from one: bmm is asked as on a near device, and zero mode not."""
+    of_bmm = OpDomain((CoveredHardware.of(H200),), DOMAIN.dtypes, DOMAIN.layouts, {}, DOMAIN.shapes)
+    models = ModelSet(known(model("2", replace(OF_BOTH, of_ops={"bmm": of_bmm}))))
+    asked_about(models, problem("mm"), H100)
+    asked_about(models, problem("bmm"), H200)
+    assert warnings_in(caplog) == []
+    asked_about(models, problem("bmm"), H100)
+    (line,) = warnings_in(caplog)
+    assert line.startswith(f"no model knows bmm on NVIDIA H100 80GB HBM3, but one is near: {WHY}; models of NVIDIA H200")
+    said = abstention(models, problem("bmm"), H100, may_benchmark=False)
+    assert said.startswith(f"hardware: bmm on NVIDIA H100 80GB HBM3: {WHY}; the model is not sure enough")
 
 
 def test_another_architecture_is_unknown() -> None:

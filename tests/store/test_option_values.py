@@ -14,8 +14,8 @@ from diode_store.errors import DiodeError
 @pytest.mark.parametrize(
     ("message", "typed", "named"),
     [
-        ("no model 'nope'; available: v3_model", {"--model": "nope"}, "--model: "),
-        ("no model 'nvidia-h200'; available: v3_model", {"--model": "nvidia-h200", "--hardware": "h200"}, "--model: "),
+        ("no model 'nope'; available: v4_model", {"--model": "nope"}, "--model: "),
+        ("no model 'nvidia-h200'; available: v4_model", {"--model": "nvidia-h200", "--hardware": "h200"}, "--model: "),
         ("x/y.pt: no such file", {"--model": Path("x/y.pt")}, "--model "),
         ("cannot read x/y.pt", {"--model": Path("x/y.pt")}, "--model: "),
         ("no device is known by the name 'mm'", {"--hardware": "mm", "--op": "mm"}, ""),

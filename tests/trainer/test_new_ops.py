@@ -13,10 +13,12 @@ from synthetic_ops import NEW_OPS, TMA, columns_of, learnable_ops, shape_of
 
 from diode_store.candidates.columns import ConfigColumns
 from diode_store.devices.descriptor import describe
+from diode_store.devices.known import require_device
 from diode_store.ops import OPS
 from diode_store.ops.grouping import alignment_of, group_sizes
 from diode_trainer import artifact
-from diode_trainer.card import MATMUL_PURPOSE, Card, Domain, shape_digest
+from diode_trainer.card import MATMUL_PURPOSE, Calibration, Card, Domain, shape_digest
+from diode_trainer.covered import NEAR_MARGIN
 from diode_trainer.data.dataset import ExampleSet
 from diode_trainer.data.tensors import pack
 from diode_trainer.features import CONFIG_FEATURES, FEATURE_VERSION, config_features, model_inputs
@@ -37,6 +39,8 @@ DATA = learnable_ops(40)
 OLD = learnable(40)
 BOTH = ExampleSet(DATA.examples + OLD.examples, DATA.lineage)
 DOMAIN = BOTH.domain()
+H100 = require_device("NVIDIA H100 80GB HBM3")
+CALIBRATION = Calibration(0.7, 2.5, 0.4, 0.6, 0.006, 1208)
 SCALED = shape_of("scaled_mm", 512, 512, 512)
 LOOP = "triton::scaled_mm_device_tma_main_loop_scaling"
 
@@ -80,6 +84,24 @@ def test_a_domain_lists_the_dimensions_of_each_op() -> None:
     }
     assert DOMAIN.of_ops["grouped_mm"].values["form"] == ("2d3d",)
     assert DOMAIN.of_ops["grouped_mm"].shapes["b"] == (16, 16)
+
+
+def test_a_device_is_known_for_the_ops_that_it_measured() -> None:
+    """An op that one of two devices measured is near on the other, and its calibration is wider there."""
+    there = ExampleSet(tuple(replace(example, hardware=H100) for example in OLD))
+    domain = ExampleSet(BOTH.examples + there.examples, DATA.lineage).domain()
+    assert [device.name for device in domain.hardware] == [H100.name, H200.name]
+    assert [device.name for device in domain.of_ops["scaled_mm"].hardware] == [H200.name]
+    assert domain.covers(H100)
+    assert domain.covers(H100, "mm")
+    assert domain.covers(H200, "scaled_mm")
+    assert domain.standing(H100, "scaled_mm").is_near
+    assert [miss.reason for miss in domain.misses(SCALED, H100)] == ["hardware"]
+    assert not [*domain.misses(SCALED, H100, near=True)]
+    assert not [*domain.misses(MM, H100)]
+    card = Card("both", MATMUL_PURPOSE, "deep", FEATURE_VERSION, domain, calibration=CALIBRATION)
+    assert card.calibration_on(H100, "mm") == card.calibration_on(H200, "scaled_mm") == CALIBRATION
+    assert card.calibration_on(H100, "scaled_mm") == CALIBRATION.widened(NEAR_MARGIN)
 
 
 def test_a_domain_survives_its_card(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def regret(judged: Any, choices: str, at: str, ranking: str | None = None) -> fl
 
 def test_a_model_ships() -> None:
     """There is the model that the documentation names, and no card without its checkpoint."""
-    assert "v3_model" in [path.stem for path in CHECKPOINTS]
+    assert "v4_model" in [path.stem for path in CHECKPOINTS]
     cards = sorted(path for path in trained_models_dir().rglob("*.json") if not path.name.endswith(HISTORY_SUFFIX))
     assert [path.with_suffix(".pt") for path in cards] == sorted(trained_models_dir().rglob("*.pt"))
 

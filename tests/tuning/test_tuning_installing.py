@@ -16,10 +16,10 @@ from stand_ins import card_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-BEGAN = {"warm_start": {"model": "v3_model", "sha256": "ab" * 32}}
+BEGAN = {"warm_start": {"model": "v4_model", "sha256": "ab" * 32}}
 
 
-def compared(its: float, name: str = "v3_model", sha256: str = "ab" * 32) -> dict[str, Any]:
+def compared(its: float, name: str = "v4_model", sha256: str = "ab" * 32) -> dict[str, Any]:
     """Return what a card says of another model, where its own first choice loses 6.3%."""
     return {sha256: {"name": name, "problems": 103, "regret_at_1": 1.063, "its_regret_at_1": its}}
 
@@ -54,7 +54,7 @@ def test_a_better_beginning_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     done = {"previous": None, "better_beginning": compared(1.053)["ab" * 32]}
     _print_done(done)
     printed = capsys.readouterr()
-    assert "v3_model, from which the model started, is better on 103 problems of this device" in printed.err
+    assert "v4_model, from which the model started, is better on 103 problems of this device" in printed.err
     assert "loses 5.3%, the new model's 6.3%. Run `diode tune` again" in printed.err
     _print_done(done | {"better_beginning": None})
     assert capsys.readouterr().err == ""

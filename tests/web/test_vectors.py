@@ -31,7 +31,7 @@ _OUTSIDE = """() => {
 def test_a_vector_has_room_for_its_labels(browser: Browser, palette: Palette) -> None:
     """Names of rankings are whole in the browser's font, also one that is as long as there is room for."""
     longest = "a model that has a name of so many words that"
-    names = ("v3_model", "ranking of other folds", "nvMatmulHeuristics", longest)
+    names = ("v4_model", "ranking of other folds", "nvMatmulHeuristics", longest)
     rows = [RankingLoss(name, k, 10.0 / k, 1 + 0.1 / k, 1.2, 2.0, 50) for name in names for k in (1, 5)]
     untitled = {name: value for name, value in regret_by_ranking(rows).items() if name not in {"title", "autosize"}}
     page = browser.new_page()

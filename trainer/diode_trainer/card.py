@@ -56,8 +56,7 @@ class Domain:
         own = self.of_ops.get(op)
         if own is None or own.hardware == self.hardware:
             return standing_of(self.hardware, self.device_checks, hardware)
-        standing = standing_of(own.hardware, (), hardware)
-        return replace(standing, reason=f"{op}: {standing.reason}")
+        return standing_of(own.hardware, (), hardware)
 
     def covers(self, hardware: Hardware | CoveredHardware, op: str = "") -> bool:
         """Return whether the model knows a device well enough to decide alone, as in ``standing``."""

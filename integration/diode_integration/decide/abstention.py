@@ -127,15 +127,17 @@ def _models_for(
     """Return the models to ask about an op on a device in their order; if there are none, a line that says why."""
     standings = models.standings(hardware, op)
     asked = [model for standing, model in standings if standing.is_known]
-    near = nearest_first(standings)
-    if asked and not (near and all(model.card.ops and op not in model.card.ops for model in asked)):
+    if asked:
         return asked, ""
+    near = nearest_first(standings)
     if not near:
         return [], models.why_unknown(hardware)
+    of_op = f"{op} on " if any(model.card.domain.covers(hardware) for model in models.known) else ""
     if not may_benchmark:
+        why = f"{of_op}{hardware.name}: {near[0][0].reason}" if of_op else near[0][0].reason
         what = "the model is not sure enough of such a device to choose without a benchmark, as zero mode does"
-        return [], f"{near[0][0].reason}; {what}"
-    notices.say_near(hardware.name, near[0][0])
+        return [], f"{why}; {what}"
+    notices.say_near(f"{of_op}{hardware.name}", near[0][0])
     return [model for _, model in near], ""
 
 

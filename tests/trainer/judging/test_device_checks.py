@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from synthetic import H200, QUICK, learnable
+from synthetic_ops import learnable_ops
 
 from diode_store.devices.known import require_device
 from diode_trainer.card import card_path, read_card
@@ -59,6 +60,15 @@ def test_no_problem_leaks_from_the_other_device() -> None:
         assert name not in {example.hardware.name for example in learned}
         assert not {example.shape for example in learned} & {example.shape for example in judged}
         assert (len(learned), len(judged)) == (30, 10)
+
+
+def test_an_op_of_one_device_is_not_judged() -> None:
+    """What the other devices never showed says nothing of how a model carries over."""
+    dataset = joined(on(H200, 40), on(H100, 40, seed=1), learnable_ops(40))
+    (split, *_) = split_up(dataset, Split.PROBLEM, 4)
+    fold = device_folds(dataset, split)[H200.name]
+    assert {dataset.examples[i].shape.op for i in fold.test} == {"mm"}
+    assert {dataset.examples[i].shape.op for i in split.test} > {"mm"}
 
 
 def test_nothing_is_checked_that_cannot_be() -> None:

@@ -63,7 +63,7 @@ def compare(
 ) -> None:
     """Compare the kernels that a model would choose with max-autotune's choice, and write all figures.
 
-    Example: diode compare --model v3_model --dataset validation.msgpack --max-autotune-solution solution.json
+    Example: diode compare --model v4_model --dataset validation.msgpack --max-autotune-solution solution.json
     """
     data.check()
     wait_without_spinning()

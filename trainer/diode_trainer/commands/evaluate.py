@@ -50,7 +50,7 @@ def evaluate(
 ) -> None:
     """Rank the choices of measured problems with a model, and show the regret beside simpler rankings.
 
-    Example: diode evaluate --model v3_model --hardware "NVIDIA H200" --unseen
+    Example: diode evaluate --model v4_model --hardware "NVIDIA H200" --unseen
     """
     data.check()
     wait_without_spinning()

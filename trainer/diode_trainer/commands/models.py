@@ -72,7 +72,7 @@ def show(
 ) -> None:
     """Show a model's card. With --hardware, also show how well the model knows a device, and why.
 
-    Example: diode models show v3_model --hardware h200
+    Example: diode models show v4_model --hardware h200
     """
     from dataclasses import asdict
 
