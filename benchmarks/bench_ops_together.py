@@ -1,4 +1,4 @@
-"""Compare one model of all ops with a model of each op alone, by the regret on unseen problems of each op.
+"""Compare one model of all ops with a model of each op alone, by the regret on unseen families of each op.
 
     python benchmarks/bench_ops_together.py FILE... --output results.jsonl [--op scaled_mm] [--folds 5] [--bundled]
 
@@ -24,7 +24,8 @@ from diode_collectors.spool.reading import measurements_in
 from diode_store.command_line.console import print_rows
 from diode_trainer.commands.recipes import make_recipe
 from diode_trainer.data.from_file import load_measurements
-from diode_trainer.data.splits import folds
+from diode_trainer.data.held_out import Split
+from diode_trainer.data.splits import split_up
 from diode_trainer.data.tensors import pack
 from diode_trainer.judging.judgement import judge_problems, summarise
 from diode_trainer.judging.standing import predict
@@ -58,7 +59,7 @@ def main() -> int:
     dataset = load_measurements(measurements, "the files")
     ops = options.op or sorted({example.shape.op for example in dataset})
     with limited_threads():
-        for number, fold in enumerate(folds(dataset, options.folds)):
+        for number, fold in enumerate(split_up(dataset, Split.FAMILY, options.folds)):
             _run_fold(dataset, fold, number, ops, options.output)
     _show(options.output)
     return 0
