@@ -221,8 +221,13 @@ def test_other_ops(diode: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("shape", "hardware", "said"),
     [
-        ("scaled_mm:16x64x256", "h200", "op: the model knows addmm, baddbmm, bmm, mm, not scaled_mm"),
-        ("grouped_mm:64x256x128:4", "h200", "op: the model knows addmm, baddbmm, bmm, mm, not grouped_mm"),
+        ("scaled_grouped_mm:64x256x128:4", "h200", "mm, mm_plus_mm, scaled_mm, not scaled_grouped_mm"),
+        ("scaled_mm:16x64x256", "h200", "shape: N=64 is outside 272 to 57344, which the model knows of scaled_mm"),
+        (
+            "scaled_mm:16x512x512/1x128+128x128",
+            "h200",
+            "dimension: of scaled_mm the model knows the scaling row, tensor, not 1x128/128x128",
+        ),
         (
             "scaled_mm:16x64x256",
             "NVIDIA A100-SXM4-80GB",
@@ -231,10 +236,18 @@ def test_other_ops(diode: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_ops_that_are_not_ranked(diode: RunCommand, shape: str, hardware: str, said: str) -> None:
-    """A model of before the op, and a GPU without it, are an answer and no error."""
+    """A model without the op, its sizes or scales, and a GPU without it, are an answer and no error."""
     result = diode("predict", "--shape", shape, "--hardware", hardware, "--model", "v4_model")
     assert result.code == 0, result.err
     assert said in result.out
+
+
+def test_an_op_that_another_device_measured(diode: RunCommand) -> None:
+    """The shipped model learned float8 products from an H200: on an H100 it benchmarks more, and zero mode abstains."""
+    asked = ("predict", "--shape", "scaled_mm:16x6144x4096/row/fast", "--hardware", "h100", "--model", "v4_model")
+    adaptive, zero = diode(*asked), diode(*asked, "--mode", "zero")
+    assert "; by a model of NVIDIA H200" in adaptive.out
+    assert "keeps the vendor kernel: hardware: scaled_mm on NVIDIA H100 80GB HBM3: L2 cache 50 MiB" in zero.out
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")

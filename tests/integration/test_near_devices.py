@@ -126,7 +126,9 @@ def test_a_device_may_be_near_for_one_op_alone(caplog: pytest.LogCaptureFixture)
     assert warnings_in(caplog) == []
     asked_about(models, problem("bmm"), H100)
     (line,) = warnings_in(caplog)
-    assert line.startswith(f"no model knows bmm on NVIDIA H100 80GB HBM3, but one is near: {WHY}; models of NVIDIA H200")
+    assert line.startswith(
+        f"no model knows bmm on NVIDIA H100 80GB HBM3, but one is near: {WHY}; models of NVIDIA H200"
+    )
     said = abstention(models, problem("bmm"), H100, may_benchmark=False)
     assert said.startswith(f"hardware: bmm on NVIDIA H100 80GB HBM3: {WHY}; the model is not sure enough")
 

@@ -27,7 +27,7 @@ from diode_trainer.judging.standing import predict
 from diode_trainer.judging.verify import verify
 from diode_trainer.launch import ListTerms
 from diode_trainer.scoring import Scorer
-from diode_trainer.training.train import fit
+from diode_trainer.training.train import fit, op_repeats
 from diode_trainer.work import Work
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ def test_a_model_ranks_the_new_ops() -> None:
         judged = summarise(judge_problems(tested, predict(scorer, tested)))
         assert judged.regret[1].geomean < 1.25, op
         assert judged.regret[5].geomean < 1.08, op
+
+
+def test_problems_of_the_new_ops_count_twice() -> None:
+    """In an epoch of a network that learns plain products as well."""
+    assert op_repeats(BOTH).tolist() == [2] * len(DATA) + [1] * len(OLD)
 
 
 def test_a_domain_lists_the_dimensions_of_each_op() -> None:

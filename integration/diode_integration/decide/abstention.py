@@ -121,9 +121,7 @@ def who_ranks(question: Question) -> Asked | Abstention:
     return Abstention("hardware", why_none) if why_none else Abstention(*missing)
 
 
-def _models_for(
-    op: str, hardware: Hardware, models: ModelSet, *, may_benchmark: bool
-) -> tuple[list[KnownModel], str]:
+def _models_for(op: str, hardware: Hardware, models: ModelSet, *, may_benchmark: bool) -> tuple[list[KnownModel], str]:
     """Return the models to ask about an op on a device in their order; if there are none, a line that says why."""
     standings = models.standings(hardware, op)
     asked = [model for standing, model in standings if standing.is_known]

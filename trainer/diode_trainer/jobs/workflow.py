@@ -21,7 +21,7 @@ from diode_trainer.scoring import Prediction, Scorer
 from diode_trainer.training.fit_task import FitTask
 from diode_trainer.training.fits import run_fits
 from diode_trainer.training.history import FINAL, fit_name
-from diode_trainer.training.train import Beginning, EpochReport, Fit
+from diode_trainer.training.train import Beginning, EpochReport, Fit, op_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -137,7 +137,7 @@ def fit_and_judge(  # noqa: PLR0913 - all that a training depends on
     trains = {FINAL: np.arange(len(dataset))}
     trains |= {fit_name(number): split.train for number, split in enumerate(splits, 1)}
     trains |= {f"without {name_for(left)}": fold.train for left, fold in checks.items()}
-    parts = dict(zip(trains, _parts([*trains.values()], len(dataset), start), strict=True))
+    parts = dict(zip(trains, _parts([*trains.values()], dataset, start), strict=True))
     packed = pack(dataset if start is None else start.with_known(dataset))
     tasks = _tasks(packed, parts, recipe, seed, device, unfinished)
     (final, seconds), *others = run_fits(tasks, on_epoch, on_fit)
@@ -177,11 +177,12 @@ class _Part(NamedTuple):
     beginning: Beginning = Beginning()
 
 
-def _parts(trains: Sequence[NDArray[np.intp]], new: int, start: WarmStart | None) -> list[_Part]:
-    """Return the parts of fits; with a start each also learns from the known problems, numbered from ``new``."""
+def _parts(trains: Sequence[NDArray[np.intp]], dataset: ExampleSet, start: WarmStart | None) -> list[_Part]:
+    """Return the parts of fits; with a start each also learns from the known problems, numbered after the others."""
     if start is None:
-        return [_Part(torch.from_numpy(rows)) for rows in trains]
-    known = torch.arange(new, new + len(start.known))
+        repeats = op_repeats(dataset)
+        return [_Part(torch.from_numpy(rows), Beginning(repeats=repeats[rows])) for rows in trains]
+    known = torch.arange(len(dataset), len(dataset) + len(start.known))
     return [_Part(torch.cat((torch.from_numpy(rows), known)), start.beginning(len(rows))) for rows in trains]
 
 

@@ -19,6 +19,7 @@ from diode_store.errors import DatasetError, ModelError, first_line
 from diode_trainer.data.dataset import FEW
 from diode_trainer.data.tensors import Packed, normalise
 from diode_trainer.models import TimingNetwork, model_class
+from diode_trainer.op_domain import has_own_domain
 from diode_trainer.training.batches import Batch, ConfigLists
 from diode_trainer.training.best import Best
 from diode_trainer.training.losses import Goals, loss_of
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.training.recipe import Recipe
 
 START_ANEW = "--restart starts from the beginning"
@@ -47,6 +49,8 @@ _VALIDATION_BATCH = 64
 _FEWEST_STEPS = 64
 """Fewest steps of an epoch, as long as a batch keeps ``_SMALLEST_BATCH`` problems."""
 _SMALLEST_BATCH = 16
+_REPEATS = 2
+"""How often an epoch has a problem of an op with a domain of its own."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,15 @@ class Beginning:
         """Return all tensors by name."""
         repeats = {} if self.repeats is None else {"repeats": self.repeats}
         return repeats if self.network is None else {**self.network.state_dict(), **repeats}
+
+
+def op_repeats(dataset: ExampleSet) -> Tensor:
+    """Return how often each problem counts in an epoch, shape (m,): scaled, grouped, summed and int8 ones twice.
+
+    They are few beside plain products, of which a network of all ops would learn more than of them.
+    """
+    repeats = [_REPEATS if has_own_domain(example.shape.op) else 1 for example in dataset]
+    return torch.tensor(repeats, dtype=torch.int64)
 
 
 class Keeper(Protocol):
