@@ -118,7 +118,7 @@ def test_zero_mode_keeps_the_vendors_kernel() -> None:
 
 
 def test_a_device_may_be_near_for_one_op_alone(caplog: pytest.LogCaptureFixture) -> None:
-    """A model that learned mm from two devices and bmm from one: bmm is asked as on a near device, and zero mode not."""
+    """A model learned mm from two devices and bmm from one: on the other bmm is near, and zero mode abstains."""
     of_bmm = OpDomain((CoveredHardware.of(H200),), DOMAIN.dtypes, DOMAIN.layouts, {}, DOMAIN.shapes)
     models = ModelSet(known(model("2", replace(OF_BOTH, of_ops={"bmm": of_bmm}))))
     asked_about(models, problem("mm"), H100)
