@@ -50,7 +50,7 @@ _FEWEST_STEPS = 64
 """Fewest steps of an epoch, as long as a batch keeps ``_SMALLEST_BATCH`` problems."""
 _SMALLEST_BATCH = 16
 _REPEATS = 2
-"""How often an epoch has a problem of an op with a domain of its own."""
+"""Times that an epoch has a problem of an op with a domain of its own."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ _PRECISIONS = {
 """Types of the operands, the accumulator and the result, a letter each, by arithmetic."""
 _OPS = frozenset({"mm", "addmm", "bmm", "baddbmm", "scaled_mm", "int_mm"})
 _FLOAT8 = frozenset({"float8_e4m3fn", "float8_e5m2"})
-"""Of these only the package's target CUTLASS3 knows the tensor cores; its target Triton times them like float32."""
+"""Dtypes whose tensor cores the package knows for its target CUTLASS3 alone; for Triton it times them like float32."""
 _LAYOUTS = {"nn": "NN_ROW_MAJOR", "nt": "NT_ROW_MAJOR", "tn": "TN_ROW_MAJOR", "tt": "TT_ROW_MAJOR"}
 _KERNELS = 64
 """Number of kernels to request; the package returns a dozen or fewer."""
