@@ -88,15 +88,23 @@ def hook_finding(cards: Sequence[Card], gpu: Hardware | None) -> Finding:
     remedy = "measure and train one with `diode tune`"
     for standing, card in standings:
         if standing.is_known:
-            ops = [op for op in card.ops if card.domain.covers(device, op)]
-            what = f"{', '.join(ops)} in {', '.join(card.dtypes)} on {device.name}"
-            return ok("hook", f"{card.name} chooses the kernels of {what}")
+            return ok("hook", f"{card.name} chooses the kernels of {_known_to(card, device)}")
     if near := nearest_first(standings):
         standing, card = near[0]
         how = f"{card.name} ranks the kernels of {device.name} with a wider margin (zero mode keeps the vendor kernel)"
         return warning("hook", f"{how}: {standing.reason}", remedy)
     text = f"would abstain: the models are for {known}, not for {describe([device])} ({names}); stock Inductor chooses"
     return warning("hook", text, remedy)
+
+
+def _known_to(card: Card, device: Hardware) -> str:
+    """Return the ops and dtypes that a model knows on a device, and those that it is near to knowing."""
+    domain = card.domain
+    known = [op for op in card.ops if domain.covers(device, op)]
+    near = [op for op in card.ops if domain.standing(device, op).is_near]
+    dtypes = sorted({dtype for op in known for dtype in getattr(domain.of_ops.get(op), "dtypes", domain.dtypes)})
+    wider = f"; it ranks those of {', '.join(near)} with a wider margin" if near else ""
+    return f"{', '.join(known)} in {', '.join(dtypes)} on {device.name}{wider}"
 
 
 def _model_in_use(settings: HookSettings, gpu: Hardware | None) -> Iterator[Finding]:

@@ -89,7 +89,8 @@ def test_over_a_range_one_that_knows_all_of_it_comes_first() -> None:
 
 def test_where_none_knows_it_the_reason_is_that_of_the_first_of_the_device() -> None:
     """Or, of a device that none knows, which devices the models know."""
-    models = ModelSet(known(model("1", OF_H100), model("2", replace(DOMAIN, ops=("mm",)))))
+    only_mm = [replace(domain, ops=("mm",)) for domain in (OF_H100, DOMAIN)]
+    models = ModelSet(known(model("1", only_mm[0]), model("2", only_mm[1])))
     with pytest.raises(AbstainedError, match=r"^op: the model knows mm, not bmm$"):
         asked_about(models, problem("bmm"), H200)
     with pytest.raises(
@@ -196,7 +197,7 @@ def test_a_users_model_is_asked_without_being_named(save_model: SaveModel, regis
         assert names == ["mine", "ships"]
     on_h100 = DiodeInductorChoices(hardware=H100)
     assert on_h100.models is not None
-    assert [each.card.name for each in on_h100.models.known] == ["mine"]
+    assert [each.card.name for each in on_h100.models.known] == ["mine", "ships"]
 
 
 def test_a_model_is_loaded_amid_a_compile(save_model: SaveModel) -> None:

@@ -43,6 +43,7 @@ WHY = "L2 cache 50 MiB is not 60 MiB and memory bandwidth 3.35 TB/s is not 4.8 T
 def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin as a new process does: with nothing logged."""
     monkeypatch.setattr(notices, "_said", threading.Lock())
+    notices._said_of.clear()
 
 
 def decision_of(hardware: Hardware = H100, domain: Any = DOMAIN, **options: Any) -> tuple[Decision, int]:
@@ -131,6 +132,24 @@ def test_a_device_may_be_near_for_one_op_alone(caplog: pytest.LogCaptureFixture)
     )
     said = abstention(models, problem("bmm"), H100, may_benchmark=False)
     assert said.startswith(f"hardware: bmm on NVIDIA H100 80GB HBM3: {WHY}; the model is not sure enough")
+
+
+def test_a_near_model_of_an_op_is_asked_where_the_known_ones_lack_it() -> None:
+    """A model of this device without the op does not keep one of a similar device from being asked."""
+    models = ModelSet(known(model("1", replace(OF_H100, ops=("mm",))), model("2")))
+    assert asked_about(models, problem("mm"), H100).model.sha256 == "1" * 64
+    assert asked_about(models, problem("bmm"), H100).model.sha256 == "2" * 64
+
+
+def test_doctor_tells_near_ops_from_known_ones() -> None:
+    """It names the dtypes of the known ops alone."""
+    of_bmm = OpDomain((CoveredHardware.of(H200),), ("float8_e4m3fn",), DOMAIN.layouts, {}, DOMAIN.shapes)
+    card = card_of(replace(OF_BOTH, of_ops={"bmm": of_bmm}))
+    there, here = hook_finding([card], H200).text, hook_finding([card], H100).text
+    assert "float8_e4m3fn" in there
+    assert "wider margin" not in there
+    assert "float8_e4m3fn" not in here
+    assert here.endswith("; it ranks those of bmm with a wider margin")
 
 
 def test_another_architecture_is_unknown() -> None:

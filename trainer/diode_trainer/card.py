@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from diode_store.errors import ModelError, first_line
 from diode_store.system.files import read_bounded
 from diode_store.values.keys import content_key
-from diode_trainer.covered import NEAR_MARGIN, CoveredHardware, DeviceCheck, Standing, standing_of
+from diode_trainer.covered import NEAR_MARGIN, CoveredHardware, DeviceCheck, Standing, labels, standing_of
 from diode_trainer.op_domain import Miss, OpDomain, out_of_range
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Domain:
     """Smallest and largest b, m, n and k."""
     device_checks: tuple[DeviceCheck, ...] = ()
     """Results of leaving out each device, for architectures with several devices."""
+    plain_hardware: tuple[CoveredHardware, ...] = ()
+    """Devices that measured the ops that are not in ``of_ops``; empty if all did."""
     of_ops: Mapping[str, OpDomain] = field(default_factory=dict)
     """Domains of scaled, grouped, summed and int8 products, by op; older cards have none."""
 
@@ -51,12 +53,21 @@ class Domain:
         """Known dtypes of any op."""
         return tuple(sorted({*self.dtypes, *(dtype for own in self.of_ops.values() for dtype in own.dtypes)}))
 
-    def standing(self, hardware: Hardware | CoveredHardware, op: str = "") -> Standing:
-        """Return how well the model knows a device, and why: for an op, or for those that are not in ``of_ops``."""
+    def knows_op(self, op: str) -> bool:
+        """Return whether the model learned an op on any device."""
+        return not self.ops or op in self.ops
+
+    def devices_of(self, op: str = "") -> tuple[CoveredHardware, ...]:
+        """Return the devices that measured an op; without an op, those that measured plain products."""
         own = self.of_ops.get(op)
-        if own is None or own.hardware == self.hardware:
-            return standing_of(self.hardware, self.device_checks, hardware)
-        return standing_of(own.hardware, (), hardware)
+        return (self.plain_hardware or self.hardware) if own is None else own.hardware
+
+    def standing(self, hardware: Hardware | CoveredHardware, op: str = "") -> Standing:
+        """Return how well the model knows a device, and why: for an op, or without one for plain products."""
+        devices = self.devices_of(op)
+        names = {*labels(devices)} if len(devices) > 1 else set()
+        checks = tuple(check for check in self.device_checks if check.device in names)
+        return standing_of(devices, checks, hardware)
 
     def covers(self, hardware: Hardware | CoveredHardware, op: str = "") -> bool:
         """Return whether the model knows a device well enough to decide alone, as in ``standing``."""
@@ -105,6 +116,7 @@ class Domain:
             templates=tuple(content["templates"]),
             shapes={name: (int(low), int(high)) for name, (low, high) in content["shapes"].items()},
             device_checks=tuple(DeviceCheck.from_plain(check) for check in content.get("device_checks", ())),
+            plain_hardware=tuple(CoveredHardware.from_plain(device) for device in content.get("plain_hardware", ())),
             of_ops={op: OpDomain.from_plain(own) for op, own in content.get("of_ops", {}).items()},
         )
 

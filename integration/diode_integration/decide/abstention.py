@@ -125,17 +125,17 @@ def _models_for(op: str, hardware: Hardware, models: ModelSet, *, may_benchmark:
     """Return the models to ask about an op on a device in their order; if there are none, a line that says why."""
     standings = models.standings(hardware, op)
     asked = [model for standing, model in standings if standing.is_known]
-    if asked:
+    near = nearest_first(pair for pair in standings if pair[1].card.domain.knows_op(op))
+    if asked and (not near or any(model.card.domain.knows_op(op) for model in asked)):
         return asked, ""
-    near = nearest_first(standings)
     if not near:
-        return [], models.why_unknown(hardware)
-    of_op = f"{op} on " if any(model.card.domain.covers(hardware) for model in models.known) else ""
+        return [], models.why_unknown(hardware, op)
+    standing, knows_others = near[0][0], any(model.card.domain.covers(hardware) for model in models.known)
     if not may_benchmark:
-        why = f"{of_op}{hardware.name}: {near[0][0].reason}" if of_op else near[0][0].reason
+        why = f"{op} on {hardware.name}: {standing.reason}" if knows_others else standing.reason
         what = "the model is not sure enough of such a device to choose without a benchmark, as zero mode does"
         return [], f"{why}; {what}"
-    notices.say_near(f"{of_op}{hardware.name}", near[0][0])
+    notices.say_near(hardware.name, standing, op if knows_others else "")
     return [model for _, model in near], ""
 
 

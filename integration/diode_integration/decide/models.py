@@ -115,11 +115,11 @@ class ModelSet:
         found = best_standing(model.card.domain.standing(hardware) for model in self.known)
         return found or Standing(Familiarity.UNKNOWN, self.why_none)
 
-    def why_unknown(self, hardware: Hardware) -> str:
-        """Return why no model knows a device, for a person."""
+    def why_unknown(self, hardware: Hardware, op: str) -> str:
+        """Return why no model knows a device for an op, for a person."""
         if len(self.known) == 1:
-            return self.known[0].card.domain.standing(hardware).reason
-        devices = [device for model in self.known for device in model.card.hardware]
+            return self.known[0].card.domain.standing(hardware, op).reason
+        devices = [device for model in self.known for device in model.card.domain.devices_of(op)]
         archs, names = (", ".join(dict.fromkeys(each)) for each in ([d.arch for d in devices], labels(devices)))
         return f"the models know the architectures {archs} ({names}), not {describe([hardware])}"
 
@@ -188,7 +188,7 @@ def known_files(hardware: Hardware | None) -> list[ModelFile]:
     """Return the user's and the shipped models in the order in which they are asked.
 
     Args:
-        hardware: keep the models that know this device, else those near to knowing it, else all; None for all.
+        hardware: keep the models that know this device, and behind them those near to knowing it, else all; None for all.
 
     Raises:
         DiodeError: the installation is incomplete.
@@ -198,7 +198,8 @@ def known_files(hardware: Hardware | None) -> list[ModelFile]:
         return files
     standings = [(file.card.domain.standing(hardware), file) for file in files]
     known = [file for standing, file in standings if standing.is_known]
-    return known or [file for standing, file in standings if standing.is_near] or files
+    # A near model may know an op that the known ones lack.
+    return [*known, *(file for standing, file in standings if standing.is_near)] or files
 
 
 def _preferred() -> tuple[str, ...]:

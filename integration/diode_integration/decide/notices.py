@@ -9,6 +9,7 @@ import logging
 import os
 import platform
 import threading
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,17 +36,25 @@ _said = threading.Lock()
 """Lock that is acquired for good when the line about this device is logged."""
 
 
+_said_of: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+"""Locks that are acquired for good when the line about an op on this device is logged."""
+
+
 def first_time() -> bool:
     """Return whether the line about this device is still to be logged; True once in a process."""
     return _said.acquire(blocking=False)
 
 
-def say_near(device: str, standing: Standing) -> None:
-    """Log once that models rank the kernels of a device that is only near to their own devices, and why."""
-    if first_time():
+def say_near(device: str, standing: Standing, op: str = "") -> None:
+    """Log once that models rank the kernels of a device that is only near to their own devices, and why.
+
+    With an op, once for that op: models know the device for other ops.
+    """
+    if _said_of[op].acquire(blocking=False) if op else first_time():
         how = f"models of {standing.nearest} rank its kernels, and the hook benchmarks more of them than usual"
         zero = "zero mode keeps the vendor kernel"
-        line = f"no model knows {device}, but one is near: {standing.reason}; {how} ({zero}). {_TUNE}"
+        what = f"{op} on {device}" if op else device
+        line = f"no model knows {what}, but one is near: {standing.reason}; {how} ({zero}). {_TUNE}"
         safely.log(log, logging.WARNING, f"{line} (logged once)")
 
 

@@ -85,12 +85,15 @@ def show(
     if hardware is not None:
         device = device_named(hardware, [card])
         standing = card.domain.standing(device)
+        of_ops = {op: found for op in card.domain.of_ops if (found := card.domain.standing(device, op)) != standing}
         if as_json:
-            print_json({**asdict(card), "path": str(path), "standing": {"device": device.name, **asdict(standing)}})
+            told = {"device": device.name, **asdict(standing), "of_ops": {op: asdict(of) for op, of in of_ops.items()}}
+            print_json({**asdict(card), "path": str(path), "standing": told})
             return
         if len(card.hardware) > 1:
             print_note(f"{card.name} is a model of {len(card.hardware)} devices; its figures cover all of them")
-        print_pairs({f"on {device.name}": f"{standing.familiarity}: {standing.reason}"})
+        found = {f"on {device.name}": standing, **{f"{op} on {device.name}": of for op, of in of_ops.items()}}
+        print_pairs({name: f"{of.familiarity}: {of.reason}" for name, of in found.items()})
     if as_json:
         print_json({**asdict(card), "path": str(path)})
     else:

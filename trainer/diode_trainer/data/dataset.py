@@ -14,7 +14,7 @@ from diode_store.system.urls import redact, sqlite_path
 from diode_store.timing.noise import OTHER_SIGMAS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -113,8 +113,13 @@ class ExampleSet:
         ranked = {example.hardware for example in self if (example.ran & ~example.is_vendor).any()}
         return _described_best(CoveredHardware.of(each) for each in ranked or {e.hardware for e in self})
 
-    def _of_op(self, op: str) -> ExampleSet:
-        return self.subset([i for i, example in enumerate(self.examples) if example.shape.op == op])
+    def _devices_of(self, is_of: Callable[[str], bool]) -> list[CoveredHardware]:
+        """Return the device models with enough problems of some ops."""
+        from diode_trainer.covered import CoveredHardware
+
+        some = self.subset([i for i, example in enumerate(self.examples) if is_of(example.shape.op)])
+        enough = _covered(CoveredHardware.of(example.hardware).identity for example in some)
+        return [device for device in some.devices() if device.identity in enough]
 
     def domain(self) -> Domain:
         """Return the domain of a model trained on these problems.
@@ -127,8 +132,8 @@ class ExampleSet:
         shapes = [example.shape for example in self.examples if not example.is_vendor.all()]
         shapes = shapes or [example.shape for example in self.examples]
         ops = _covered(shape.op for shape in shapes)
-        devices = self.devices()
-        plain = OpDomain.of([shape for shape in shapes if not has_own_domain(shape.op)], devices, _covered)
+        devices, of_plain = self.devices(), self._devices_of(lambda op: not has_own_domain(op))
+        plain = OpDomain.of([shape for shape in shapes if not has_own_domain(shape.op)], of_plain, _covered)
         return Domain(
             hardware=tuple(devices),
             ops=ops,
@@ -136,8 +141,9 @@ class ExampleSet:
             layouts=plain.layouts,
             templates=tuple(sorted(set().union(*(example.templates_that_ran() for example in self)))),
             shapes=plain.shapes,
+            plain_hardware=() if plain.hardware == tuple(devices) else plain.hardware,
             of_ops={
-                op: OpDomain.of([shape for shape in shapes if shape.op == op], self._of_op(op).devices(), _covered)
+                op: OpDomain.of([shape for shape in shapes if shape.op == op], self._devices_of(op.__eq__), _covered)
                 for op in ops
                 if has_own_domain(op)
             },

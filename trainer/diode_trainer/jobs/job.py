@@ -217,10 +217,10 @@ def _rivals(dataset: ExampleSet) -> tuple[TimingModel, ...]:
         preferred = catalogue.known_defaults()
     with contextlib.suppress(DiodeError):
         models = catalogue.known_models(preferred=preferred)
-        devices = {example.hardware.key: example.hardware for example in dataset}.values()
-        asked = [model for model in models if all(model.card.domain.covers(device) for device in devices)]
+        pairs = {(e.hardware.key, e.shape.op): (e.hardware, e.shape.op) for e in dataset}.values()
+        asked = [model for model in models if all(model.card.domain.covers(*pair) for pair in pairs)]
         if not asked:
-            asked = [model for model in models if any(model.card.domain.standing(d).is_near for d in devices)][:1]
+            asked = [model for model in models if any(model.card.domain.standing(*pair).is_near for pair in pairs)][:1]
         found: list[TimingModel] = []
         for model in asked:
             if len(found) < _MOST_RIVALS and model.path.stem not in {other.path.stem for other in found}:

@@ -50,7 +50,7 @@ _FEWEST_STEPS = 64
 """Fewest steps of an epoch, as long as a batch keeps ``_SMALLEST_BATCH`` problems."""
 _SMALLEST_BATCH = 16
 _REPEATS = 2
-"""Times that an epoch has a problem of an op with a domain of its own."""
+"""Times that an epoch has a problem of an op with a domain of its own, beside plain products."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,12 @@ class Beginning:
 
 
 def op_repeats(dataset: ExampleSet) -> Tensor:
-    """Return how often each problem counts in an epoch, shape (m,): scaled, grouped, summed and int8 ones twice.
+    """Return how often each problem counts in an epoch, shape (m,).
 
-    They are few beside plain products, of which a network of all ops would learn more than of them.
+    Beside plain products the scaled, grouped, summed and int8 ones count twice, as they are few.
     """
-    repeats = [_REPEATS if has_own_domain(example.shape.op) else 1 for example in dataset]
-    return torch.tensor(repeats, dtype=torch.int64)
+    has_own = torch.tensor([has_own_domain(example.shape.op) for example in dataset], dtype=torch.bool)
+    return torch.where(has_own & ~has_own.all(), _REPEATS, 1)
 
 
 class Keeper(Protocol):
