@@ -87,9 +87,11 @@ def test_shipped_model_claims_what_it_learned(card: Card) -> None:
     assert card.calibration is not None
 
 
-@pytest.mark.parametrize(("op", "bar"), [("scaled_mm", 1.04), ("grouped_mm", 1.02), ("int_mm", 1.01)])
+@pytest.mark.parametrize(
+    ("op", "bar"), [("scaled_mm", 1.04), ("grouped_mm", 1.02), ("int_mm", 1.01), ("mm_plus_mm", 1.01)]
+)
 def test_shipped_model_ranks_the_other_ops(checkpoint: Path, op: str, bar: float) -> None:
-    """On the problems that it learned from its first pick is near the best, as it is measured on a GPU."""
+    """Its first pick is near the best, even among the problems that it learned from."""
     (data,) = bundled_data_dir().glob("*-low-precision-0000.seg")
     found = load_measurements([m for m in measurements_in(data) if m.problem.op == op], op)
     judged = summarise(judge_problems(found.examples, predict(artifact.load(checkpoint), found.examples), vendor=True))
@@ -136,7 +138,7 @@ def test_shipped_model_beats_what_needs_no_model(card: Card, at: str) -> None:
     assert regret(card.metrics, "triton_only", at) < regret(card.baselines, "triton_only", at, "fold_ranking")
 
 
-@pytest.mark.parametrize(("drawn", "bars"), [(False, (1.012, 1.001)), (True, (1.040, 1.003))])
+@pytest.mark.parametrize(("drawn", "bars"), [(False, (1.012, 1.001)), (True, (1.030, 1.003))])
 def test_shipped_model_knows_an_h100(checkpoint: Path, *, drawn: bool, bars: tuple[float, float]) -> None:
     """On the held-back problems as an H100 timed them, families and drawn, it is as good as promised."""
     held_back = {measurement.problem.shape for path in HELD_BACK for measurement in measurements_in(path)}

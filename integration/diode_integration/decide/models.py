@@ -188,7 +188,7 @@ def known_files(hardware: Hardware | None) -> list[ModelFile]:
     """Return the user's and the shipped models in the order in which they are asked.
 
     Args:
-        hardware: keep the models that know this device, and behind them those near to knowing it, else all; None for all.
+        hardware: keep the models that know this device, then those near to knowing it, else all; None for all.
 
     Raises:
         DiodeError: the installation is incomplete.

@@ -14,6 +14,7 @@ from bundled_sets import (
     H100_EXHAUSTIVE,
     H100_TUNED,
     LATER,
+    LOW_PRECISION,
     ODD_SIZES,
     ON_H100,
     PLAIN,
@@ -170,6 +171,24 @@ def test_kernels_with_tma(data: BundledSet) -> None:
         return
     exhaustive = {m.uid for m in data.of_list("exhaustive")}
     assert re.search(rf"\b{len(can & exhaustive)} of the {len(exhaustive)} exhaustive problems", data.told_in_words())
+
+
+def test_the_ops_of_low_precision() -> None:
+    """The README counts problems, timings and families of each op; each problem has its vendor kernel."""
+    found = LOW_PRECISION.found()
+    for op in ("scaled_mm", "grouped_mm", "scaled_grouped_mm", "int_mm", "mm_plus_mm"):
+        of_op = [m for m in found if m.problem.op == op]
+        problems, families_of_op = (
+            {*values} for values in zip(*((m.problem.key, m.family) for m in of_op), strict=True)
+        )
+        timings = sum(len(m.timings) for m in of_op)
+        assert f"| {op} | {len(problems):,} | {timings:,} | {len(families_of_op)} | " in LOW_PRECISION.told()
+    assert {m.family for m in found} <= OF_MODELS
+    assert Counter(p.layout for p in problems_of(LOW_PRECISION).values()) == LOW_PRECISION.layouts
+    vendors = {t.config.template for m in found for t in m.timings if t.config.is_vendor}
+    assert vendors == {f"aten::_{op}" for op in {m.problem.op for m in found}}
+    assert all(any(t.config.is_vendor for t in m.timings) for m in found)
+    assert {metric.name for m in found for metric in m.metrics} >= {"registers_per_thread", "spilled_registers"}
 
 
 def test_the_later_sets_have_problems_that_the_first_has_not() -> None:

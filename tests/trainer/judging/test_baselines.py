@@ -13,6 +13,7 @@ from synthetic import H200, MM, TRITON_ROWS, VENDOR_ROW, columns, examples, lear
 from diode_store.candidates.default_space import default_configs
 from diode_trainer.data.dataset import Examples, ExampleSet
 from diode_trainer.data.splits import Fold, folds
+from diode_trainer.judging.baselines import heuristics
 from diode_trainer.judging.baselines.compare import compare, forecast
 from diode_trainer.judging.baselines.contest import config_keys
 from diode_trainer.judging.baselines.cover import config_cover
@@ -241,12 +242,19 @@ def test_heuristics_stand_for_the_nearest_config() -> None:
     assert int(listed(example).argmin()) == 2
 
 
-def test_heuristics_know_float8() -> None:
-    """A large float8 product wants a large tile, as one in bf16 does."""
-    shape = replace(MM, op="scaled_mm", dtype="float8_e4m3fn", m=8192, n=8192, k=4096, layout="nt")
+@pytest.mark.parametrize(
+    ("op", "dtype", "target"), [("scaled_mm", "float8_e4m3fn", "CUTLASS3"), ("int_mm", "int8", "TRITON")]
+)
+def test_heuristics_know_eight_bits(op: str, dtype: str, target: str) -> None:
+    """A large product wants a large tile, as one in bf16 does; float8 is asked of the target that knows it."""
+    library = pytest.importorskip("nvMatmulHeuristics")
+    shape = replace(MM, op=op, dtype=dtype, m=8192, n=8192, k=4096, layout="nt")
     example = replace(learnable(1).examples[0], shape=shape)
     best = int(listed(example).argmin())
     assert example.columns.block_m[best] * example.columns.block_n[best] >= 128 * 128
+    lists = heuristics._Lists(library)
+    assert lists.kernels(example) is not None
+    assert [asked for _, asked in lists._interfaces] == [target]
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_no_problem_leaks_from_the_other_device() -> None:
 
 
 def test_an_op_of_one_device_is_not_judged() -> None:
-    """What the other devices never showed says nothing of how a model carries over."""
+    """An op that the other devices never measured cannot show how a model carries over."""
     dataset = joined(on(H200, 40), on(H100, 40, seed=1), learnable_ops(40))
     (split, *_) = split_up(dataset, Split.PROBLEM, 4)
     fold = device_folds(dataset, split)[H200.name]

@@ -92,8 +92,8 @@ def show(
             return
         if len(card.hardware) > 1:
             print_note(f"{card.name} is a model of {len(card.hardware)} devices; its figures cover all of them")
-        found = {f"on {device.name}": standing, **{f"{op} on {device.name}": of for op, of in of_ops.items()}}
-        print_pairs({name: f"{of.familiarity}: {of.reason}" for name, of in found.items()})
+        named = {f"on {device.name}": standing, **{f"{op} on {device.name}": of for op, of in of_ops.items()}}
+        print_pairs({name: f"{of.familiarity}: {of.reason}" for name, of in named.items()})
     if as_json:
         print_json({**asdict(card), "path": str(path)})
     else:
