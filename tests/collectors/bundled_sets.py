@@ -257,7 +257,7 @@ LOW_PRECISION = BundledSet(
         Outcome.RUNTIME_ERROR: 11,
     },
     regimes={"read_flush": 1_132, "graph": 766},
-    layouts={"nt": 1_405, "nn": 412, "tn": 58},
+    layouts={"nt": 1_407, "nn": 411, "tn": 57},
     unaligned=0,
     throttle={"none": 1_366, "sw_power_cap": 532},
     slow={"sw_power_cap": 403, "none": 13},

@@ -185,6 +185,8 @@ def test_the_ops_of_low_precision() -> None:
         assert f"| {op} | {len(problems):,} | {timings:,} | {len(families_of_op)} | " in LOW_PRECISION.told()
     assert {m.family for m in found} <= OF_MODELS
     assert Counter(p.layout for p in problems_of(LOW_PRECISION).values()) == LOW_PRECISION.layouts
+    layouts = ", ".join(f"{number:,} {layout}" for layout, number in LOW_PRECISION.layouts.items())
+    assert f"Layouts: {layouts}." in LOW_PRECISION.told()
     vendors = {t.config.template for m in found for t in m.timings if t.config.is_vendor}
     assert vendors == {f"aten::_{op}" for op in {m.problem.op for m in found}}
     assert all(any(t.config.is_vendor for t in m.timings) for m in found)
