@@ -99,10 +99,10 @@ def hook_finding(cards: Sequence[Card], gpu: Hardware | None) -> Finding:
 
 def _known_to(card: Card, device: Hardware) -> str:
     """Return the ops and dtypes that a model knows on a device, and those that it is near to knowing."""
-    domain = card.domain
-    known = [op for op in card.ops if domain.covers(device, op)]
-    near = [op for op in card.ops if domain.standing(device, op).is_near]
-    dtypes = sorted({dtype for op in known for dtype in getattr(domain.of_ops.get(op), "dtypes", domain.dtypes)})
+    standings = {op: card.domain.standing(device, op) for op in card.ops}
+    known = [op for op, standing in standings.items() if standing.is_known]
+    near = [op for op, standing in standings.items() if standing.is_near]
+    dtypes = sorted({dtype for op in known for dtype in card.domain.dtypes_of(op)})
     wider = f"; it ranks those of {', '.join(near)} with a wider margin" if near else ""
     return f"{', '.join(known)} in {', '.join(dtypes)} on {device.name}{wider}"
 

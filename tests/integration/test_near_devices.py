@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +43,7 @@ WHY = "L2 cache 50 MiB is not 60 MiB and memory bandwidth 3.35 TB/s is not 4.8 T
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin as a new process does: with nothing logged."""
-    monkeypatch.setattr(notices, "_said", threading.Lock())
-    notices._said_of.clear()
+    monkeypatch.setattr(notices, "_said", defaultdict(threading.Lock))
 
 
 def decision_of(hardware: Hardware = H100, domain: Any = DOMAIN, **options: Any) -> tuple[Decision, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import defaultdict
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that says which GPUs the driver shows, and which device files there are."""
-    monkeypatch.setattr(notices, "_said", threading.Lock())
+    monkeypatch.setattr(notices, "_said", defaultdict(threading.Lock))
 
     def has(*gpus: str, device_file: bool = True) -> None:
         for number, name in enumerate(gpus):

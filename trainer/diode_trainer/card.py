@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from diode_store.errors import ModelError, first_line
 from diode_store.system.files import read_bounded
 from diode_store.values.keys import content_key
-from diode_trainer.covered import NEAR_MARGIN, CoveredHardware, DeviceCheck, Standing, labels, standing_of
+from diode_trainer.covered import NEAR_MARGIN, CoveredHardware, DeviceCheck, Standing, standing_of
 from diode_trainer.op_domain import Miss, OpDomain, out_of_range
 
 if TYPE_CHECKING:
@@ -62,12 +62,16 @@ class Domain:
         own = self.of_ops.get(op)
         return (self.plain_hardware or self.hardware) if own is None else own.hardware
 
+    def dtypes_of(self, op: str) -> tuple[str, ...]:
+        """Return the known dtypes of an op."""
+        own = self.of_ops.get(op)
+        return self.dtypes if own is None else own.dtypes
+
     def standing(self, hardware: Hardware | CoveredHardware, op: str = "") -> Standing:
         """Return how well the model knows a device, and why: for an op, or without one for plain products."""
         devices = self.devices_of(op)
-        names = {*labels(devices)} if len(devices) > 1 else set()
-        checks = tuple(check for check in self.device_checks if check.device in names)
-        return standing_of(devices, checks, hardware)
+        # A check left the device out of what others learned of the op, so one device alone has none.
+        return standing_of(devices, self.device_checks if len(devices) > 1 else (), hardware)
 
     def covers(self, hardware: Hardware | CoveredHardware, op: str = "") -> bool:
         """Return whether the model knows a device well enough to decide alone, as in ``standing``."""

@@ -119,8 +119,11 @@ def model_named(name: object) -> KnownModel | None:
 
 def model_asked(shape: ProblemShape, hardware: Hardware) -> KnownModel | None:
     """Return the model that the hook would ask about a problem; None if no model covers it or its neighborhood."""
-    having = [each for each in known_models() if each.card and each.card.domain.knows_op(shape.op)]
-    standings = [(each.card.domain.standing(hardware, shape.op), each) for each in having if each.card]
+    standings = [
+        (each.card.domain.standing(hardware, shape.op), each)
+        for each in known_models()
+        if each.card and each.card.domain.knows_op(shape.op)
+    ]
     asked = [pair for pair in standings if pair[0].is_known] or nearest_first(standings)
     return next((each for _, each in asked if _knows(each, shape, hardware)), None)
 

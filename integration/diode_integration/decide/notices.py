@@ -32,17 +32,13 @@ _NVIDIA = Path("/proc/driver/nvidia/gpus")
 """Folder in which the driver describes its GPUs. Asking CUDA would start it, which a fork does not survive."""
 _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
 
-_said = threading.Lock()
-"""Lock that is acquired for good when the line about this device is logged."""
+_said: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+"""Locks that are acquired for good when a line is logged: by op, and of the empty op for the line about this device."""
 
 
-_said_of: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-"""Locks that are acquired for good when the line about an op on this device is logged."""
-
-
-def first_time() -> bool:
-    """Return whether the line about this device is still to be logged; True once in a process."""
-    return _said.acquire(blocking=False)
+def first_time(op: str = "") -> bool:
+    """Return whether the line about this device, or an op on it, is still to be logged; True once in a process."""
+    return _said[op].acquire(blocking=False)
 
 
 def say_near(device: str, standing: Standing, op: str = "") -> None:
@@ -50,7 +46,7 @@ def say_near(device: str, standing: Standing, op: str = "") -> None:
 
     With an op, once for that op: models know the device for other ops.
     """
-    if _said_of[op].acquire(blocking=False) if op else first_time():
+    if first_time(op):
         how = f"models of {standing.nearest} rank its kernels, and the hook benchmarks more of them than usual"
         zero = "zero mode keeps the vendor kernel"
         what = f"{op} on {device}" if op else device

@@ -14,13 +14,14 @@ from diode_store.system.urls import redact, sqlite_path
 from diode_store.timing.noise import OTHER_SIGMAS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from diode_store.records import Hardware, ProblemShape
     from diode_trainer.card import Domain
     from diode_trainer.covered import CoveredHardware
+    from diode_trainer.op_domain import OpDomain
 
 _INGEST = "ingest measurements first, such as the bundled ones: `diode-ingest --once --bundled{}`"
 FEW = f"drop --op or --dtype if they leave too much out, or {_INGEST.format('')}"
@@ -113,13 +114,15 @@ class ExampleSet:
         ranked = {example.hardware for example in self if (example.ran & ~example.is_vendor).any()}
         return _described_best(CoveredHardware.of(each) for each in ranked or {e.hardware for e in self})
 
-    def _devices_of(self, is_of: Callable[[str], bool]) -> list[CoveredHardware]:
-        """Return the device models with enough problems of some ops."""
+    def _domain_of(self, ops: Collection[str], shapes: Iterable[ProblemShape]) -> OpDomain:
+        """Return the domain of some ops: what ``shapes`` of them cover, and the devices with enough problems."""
         from diode_trainer.covered import CoveredHardware
+        from diode_trainer.op_domain import OpDomain
 
-        some = self.subset([i for i, example in enumerate(self.examples) if is_of(example.shape.op)])
+        some = ExampleSet(tuple(example for example in self.examples if example.shape.op in ops))
         enough = _covered(CoveredHardware.of(example.hardware).identity for example in some)
-        return [device for device in some.devices() if device.identity in enough]
+        devices = [device for device in some.devices() if device.identity in enough]
+        return OpDomain.of([shape for shape in shapes if shape.op in ops], devices, _covered)
 
     def domain(self) -> Domain:
         """Return the domain of a model trained on these problems.
@@ -127,26 +130,22 @@ class ExampleSet:
         Problems with vendor kernels only do not count, as they do not show how templates rank.
         """
         from diode_trainer.card import Domain
-        from diode_trainer.op_domain import OpDomain, has_own_domain
+        from diode_trainer.op_domain import has_own_domain
 
         shapes = [example.shape for example in self.examples if not example.is_vendor.all()]
         shapes = shapes or [example.shape for example in self.examples]
         ops = _covered(shape.op for shape in shapes)
-        devices, of_plain = self.devices(), self._devices_of(lambda op: not has_own_domain(op))
-        plain = OpDomain.of([shape for shape in shapes if not has_own_domain(shape.op)], of_plain, _covered)
+        devices = tuple(self.devices())
+        plain = self._domain_of({e.shape.op for e in self if not has_own_domain(e.shape.op)}, shapes)
         return Domain(
-            hardware=tuple(devices),
+            hardware=devices,
             ops=ops,
             dtypes=plain.dtypes,
             layouts=plain.layouts,
             templates=tuple(sorted(set().union(*(example.templates_that_ran() for example in self)))),
             shapes=plain.shapes,
-            plain_hardware=() if plain.hardware == tuple(devices) else plain.hardware,
-            of_ops={
-                op: OpDomain.of([shape for shape in shapes if shape.op == op], self._devices_of(op.__eq__), _covered)
-                for op in ops
-                if has_own_domain(op)
-            },
+            plain_hardware=() if plain.hardware == devices else plain.hardware,
+            of_ops={op: self._domain_of({op}, shapes) for op in ops if has_own_domain(op)},
         )
 
 

@@ -143,10 +143,13 @@ def replay_model(
     some = dataset.subset(holding_out(dataset, families).test) if families else dataset
     if not any(map(judgeable, some)):
         raise DatasetError(NOTHING_TO_JUDGE)
+    alike: dict[tuple[Hardware, str], list[Examples]] = {}
+    for example in some:
+        alike.setdefault((example.hardware, example.shape.op), []).append(example)
     found = tuple(
         one
-        for hardware, op in dict.fromkeys((example.hardware, example.shape.op) for example in some)
-        for one in _replay_on(model, hardware, op, some, policy, unseen=unseen, on_problem=on_problem)
+        for (hardware, op), examples in alike.items()
+        for one in _replay_on(model, hardware, op, examples, policy, unseen=unseen, on_problem=on_problem)
     )
     if not found:
         seen = "outside the model's domain or it was trained on them" if unseen else "outside the model's domain"
@@ -158,7 +161,7 @@ def _replay_on(
     model: TimingModel,
     hardware: Hardware,
     op: str,
-    dataset: ExampleSet,
+    examples: Sequence[Examples],
     policy: Policy,
     *,
     unseen: bool,
@@ -171,9 +174,8 @@ def _replay_on(
         return ()  # the hook asks near models only if it may benchmark
     asked = [
         example
-        for example in dataset
-        if (example.hardware, example.shape.op) == (hardware, op)
-        and judgeable(example)
+        for example in examples
+        if judgeable(example)
         and not (unseen and model.was_trained_on(example.shape))
         and not any(card.domain.misses(example.shape, hardware, near=True))
     ]

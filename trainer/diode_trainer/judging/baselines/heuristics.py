@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_store.errors import first_line
+from diode_store.ops import OPS
+from diode_store.ops.table import FLOAT8S
 from diode_trainer.judging.baselines.contest import LeftOutError
 
 if TYPE_CHECKING:
@@ -46,9 +48,6 @@ _PRECISIONS = {
     "int8": "BII",
 }
 """Types of the operands, the accumulator and the result, a letter each, by arithmetic."""
-_OPS = frozenset({"mm", "addmm", "bmm", "baddbmm", "scaled_mm", "int_mm"})
-_FLOAT8 = frozenset({"float8_e4m3fn", "float8_e5m2"})
-"""Dtypes whose tensor cores the package knows for its target CUTLASS3 alone; for Triton it times them like float32."""
 _LAYOUTS = {"nn": "NN_ROW_MAJOR", "nt": "NT_ROW_MAJOR", "tn": "TN_ROW_MAJOR", "tt": "TT_ROW_MAJOR"}
 _KERNELS = 64
 """Number of kernels to request; the package returns a dozen or fewer."""
@@ -86,9 +85,11 @@ class _Lists:
         """Return BLOCK_M, BLOCK_N, BLOCK_K, warps and stages of each listed kernel, shape (r, 5), best first."""
         shape, name = example.shape, _DEVICES.get(example.hardware.name)
         precision, layout = _PRECISIONS.get(shape.arithmetic), _LAYOUTS.get(shape.layout)
-        if name is None or precision is None or layout is None or shape.op not in _OPS:
+        entry = OPS[shape.op]
+        if name is None or precision is None or layout is None or entry.is_grouped or entry.products > 1:
             return None
-        interface = self._interface(name, "CUTLASS3" if shape.arithmetic in _FLOAT8 else "TRITON")
+        # The package knows the tensor cores for float8 for CUTLASS 3 alone; for Triton it times float8 like float32.
+        interface = self._interface(name, "CUTLASS3" if shape.arithmetic in FLOAT8S else "TRITON")
         layouts = self._library.NvMatmulHeuristicsMatmulLayout
         problem = interface.makeNvMatmulHeuristicsProblem(shape.m, shape.n, shape.k, layouts[layout], shape.b)
         listed = [found["kernel"] for found in interface.get(problem, _KERNELS, precision=precision)]
