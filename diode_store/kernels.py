@@ -72,12 +72,18 @@ class KernelConfig:
         return is_vendor_template(self.template)
 
     def describe(self) -> str:
-        """Return a short name for a person: ``triton::mm 128x64x32 s3 w4`` (block M x N x K, stages, warps)."""
+        """Return a short name for a person: ``triton::mm 128x64x32 s3 w4`` (block M x N x K, stages, warps).
+
+        The blocks of a fused kernel have names: ``triton::reduction R0_BLOCK=512 XBLOCK=8 s1 w4``.
+        """
         if self.block_m is None:
-            return self.template
+            blocks = [f"{name}={value}" for name, value in self.kwargs if name.endswith(BLOCK)]
+            return " ".join([self.template, *blocks, *([f"s{self.num_stages} w{self.num_warps}"] if blocks else [])])
         return f"{self.template} {self.block_m}x{self.block_n}x{self.block_k} s{self.num_stages} w{self.num_warps}"
 
 
+BLOCK = "BLOCK"
+"""End of the names of a fused kernel's block sizes."""
 INT_COLUMNS = ("block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps")
 FLAG_COLUMNS = ("allow_tf32", "use_fast_accum")
 CONFIG_COLUMNS = ("template", *INT_COLUMNS, *FLAG_COLUMNS, "acc_type")

@@ -53,7 +53,7 @@ class MatmulDatasetCollector:
         self._heard: deque[Measurement] = deque()
         self._builder = DatasetBuilder()
         self._lock = threading.RLock()  # a compile never takes it
-        self._listener = AutotuningListener(self._hear)
+        self._listener = AutotuningListener(self._hear, hears_fused=False)
 
     @property
     def stats(self) -> FeedbackStats:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from diode_store.candidates.names import SHORT_DTYPES
 from diode_store.ops import Problem
+from diode_store.ops.fused import RANGES, SHOWN_DIGITS, SOURCE, is_fused
 from diode_store.ops.grouping import COLUMNS, DEPTH, ROWS
 
 if TYPE_CHECKING:
@@ -61,11 +62,14 @@ def problem_text(problem: ProblemShape | Problem) -> str:
     - ``scaled_mm e4m3 16x6144x4096 nt row fast → bf16``: scaling, fast accumulation, dtype of the output. In
       ``e5m2+e4m3`` the dtype of B is another.
     - ``grouped_mm bf16 8 x (256x4096x2048) nt 2d3d skew 1``: groups of a mean size, form, skew.
+    - ``reduction bf16 x512 r0_1024 3f2a91b0``: a fused kernel by its first dtype, its ranges and its source.
     - ``conv[bf16 128x256, bf16 64x3x3]``: the inputs of an op that this version does not know.
 
     ``diode_store.views.problem_sql`` makes the same text in SQL.
     """
     if isinstance(problem, Problem):
+        if is_fused(problem.op):
+            return _fused_text(problem)
         return problem_text(problem.shape) if problem.is_known else _inputs_text(problem)
     shape = problem
     sizes = f"{shape.m}x{shape.n}x{shape.k}"
@@ -96,6 +100,12 @@ def _dimension_words(shape: ProblemShape) -> Iterator[str]:
     yield from (word for name, word in (("fast_accum", "fast"), ("bias", "bias")) if shape.dimension(name))
     if out_dtype := shape.dimension("out_dtype"):
         yield f"→ {_short(out_dtype)}"
+
+
+def _fused_text(problem: Problem) -> str:
+    scalars = dict(problem.scalars)
+    sizes = [f"{name}{scalars[name]}" for name in RANGES if name in scalars]
+    return " ".join([problem.op, _short(problem.inputs[0].dtype), *sizes, str(scalars.get(SOURCE, ""))[:SHOWN_DIGITS]])
 
 
 def _inputs_text(problem: Problem) -> str:

@@ -40,7 +40,9 @@ _TF32 = "tf32"
 _LAYOUT = re.compile("[nts]{2}")
 
 _KERNEL = """
-CASE WHEN {0}.block_m IS NULL THEN {0}.template
+CASE WHEN {0}.block_m IS NULL THEN {0}.template || coalesce(
+    ' ' || named_blocks({0}.kwargs) || ' s' || {0}.num_stages || ' w' || {0}.num_warps, ''
+)
 ELSE concat(
     {0}.template,
     coalesce(
@@ -75,7 +77,7 @@ SELECT
     f.runtime_us, v.vendor_us, v.vendor_us / f.runtime_us AS speedup,
     {_KERNEL.format("r")} AS runner_up, f.runner_up_us,
     len(f.tie_config_ids) - 1 AS ties, f.repeats, f.config_id, f.tie_config_ids, f.regime,
-    problem_text(f.op, {_ARITHMETIC}, f.b, f.m, f.n, f.k, f.layout, f.dimensions, f.inputs) AS problem,
+    problem_text(f.op, {_ARITHMETIC}, f.b, f.m, f.n, f.k, f.layout, f.dimensions, f.inputs, f.scalars) AS problem,
     {_ORDER}
 FROM fastest_configs AS f
 LEFT JOIN vendor AS v

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from diode_store.command_line.render import problem_text
 from diode_store.exchange.exporting import new_file
 from diode_store.exchange.jsonl import kwargs_of
+from diode_store.ops.fused import is_fused
 from diode_store.records import UNKNOWN, Environment, Hardware, KernelConfig, Problem
 
 if TYPE_CHECKING:
@@ -173,10 +174,13 @@ def _entry(pick: Pick, environment: int) -> str:
 
 
 def _order(pick: Pick) -> tuple[Any, ...]:
-    """Return the sort key of an entry: visible fields first, then the others."""
-    shape, problem = pick.problem.shape, pick.problem
+    """Return the sort key of an entry: visible fields first, then the others; fused kernels come last."""
+    problem = pick.problem
+    if is_fused(problem.op):
+        return (1, pick.name, problem.inputs, _text(problem.scalars))
+    shape = problem.shape
     sizes = (shape.b, shape.m, shape.n, shape.k)
-    return (shape.op, shape.dtype, shape.tf32, *sizes, shape.layout, problem.inputs, _text(problem.scalars))
+    return (0, shape.op, shape.dtype, shape.tf32, *sizes, shape.layout, problem.inputs, _text(problem.scalars))
 
 
 def _separated(items: Iterable[str]) -> list[str]:

@@ -15,6 +15,7 @@ from diode_store.errors import PicksError, RecordError
 from diode_store.exchange.jsonl_checks import problem_of, typed, unstorable
 from diode_store.exchange.picks import DEVICE_FIELDS, ENVIRONMENT_FIELDS, FORMAT, VERSION, Pick, Picks
 from diode_store.ops import find_op
+from diode_store.ops.fused import check_fused, is_fused
 from diode_store.records import Environment, Hardware, KernelConfig, Problem, TensorSpec
 from diode_store.system.files import read_bounded
 from diode_store.values import checks
@@ -130,12 +131,15 @@ def _pick(content: object, environments: Mapping[str, Environment]) -> Pick:
 
 def _problem(fields: Mapping[str, Any]) -> Problem:
     wire = problem_of({name: fields.get(name) for name in ("op", "inputs", "scalars")})
-    find_op(wire["op"])
+    if not is_fused(wire["op"]):
+        find_op(wire["op"])
     inputs = tuple(TensorSpec(dtype, tuple(size), tuple(stride)) for dtype, size, stride in wire["inputs"])
     scalars = {name: checks.scalar(f"scalars.{name}", value) for name, value in wire["scalars"]}
     problem = Problem.create(wire["op"], inputs, scalars)
     if (problem.op, problem.inputs) != (wire["op"], inputs):
         raise RecordError(f"{wire['op']}: the inputs differ from the hook's view; broadcast a bias to the output")
+    if is_fused(problem.op):
+        check_fused(problem)
     return problem
 
 

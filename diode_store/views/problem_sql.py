@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from diode_store.candidates.names import SHORT_DTYPES
 from diode_store.command_line.render import MOST_INPUTS
+from diode_store.kernels import BLOCK
 from diode_store.ops import OPS
+from diode_store.ops.fused import FUSED_OPS, RANGES, SHOWN_DIGITS, SOURCE
 from diode_store.ops.grouping import COLUMNS, DEPTH, ROWS
 from diode_store.ops.work import ITEMSIZES, OTHER_ITEMSIZE, is_int8
 
@@ -28,7 +30,8 @@ def problem_macros() -> str:
     - ``repeats_inputs(op, inputs)``: true if a matrix repeats itself by a stride of 0.
     - ``flops_of(op, b, m, n, k, dimensions)``, ``bytes_read_of(op, dtype, …)`` and ``bytes_written_of(op, dtype, …)``:
       work of a problem as in ``diode_store.ops.work``; NULL for an unknown op.
-    - ``problem_text(op, dtype, b, m, n, k, layout, dimensions, inputs)``: a problem in short, as in
+    - ``named_blocks(kwargs)``: block sizes of a fused kernel, such as ``R0_BLOCK=512 XBLOCK=8``; NULL without any.
+    - ``problem_text(op, dtype, b, m, n, k, layout, dimensions, inputs, scalars)``: a problem in short, as in
       ``diode_store.command_line.render``; the dtype is ``tf32`` for float32 that may be multiplied as TF32.
     """
     return f"{_of_ops()}{_WORK}{_TEXT}"
@@ -105,7 +108,31 @@ _TEXT = f"""
         ),
         ', '
     );
-    CREATE MACRO problem_text(op, dtype, b, m, n, k, layout, dimensions, inputs) AS CASE
+    CREATE MACRO fused_text(op, inputs, scalars) AS concat_ws(
+        ' ',
+        op,
+        short_dtype(json_extract_string(inputs, '$[0][0]')),
+        array_to_string(
+            list_transform(
+                {list(RANGES)}, lambda range:
+                range || nullif(regexp_extract(scalars, '"' || range || '", ?(\\d+)', 1), '')
+            ),
+            ' '
+        ),
+        left(regexp_extract(scalars, '"{SOURCE}", ?"([0-9a-f]+)"', 1), {SHOWN_DIGITS})
+    );
+    CREATE MACRO named_blocks(kwargs) AS nullif(
+        array_to_string(
+            list_transform(
+                regexp_extract_all(kwargs, '"\\w*{BLOCK}", ?\\d+'), lambda block:
+                regexp_replace(block, '"(\\w+)", ?', '\\1=')
+            ),
+            ' '
+        ),
+        ''
+    );
+    CREATE MACRO problem_text(op, dtype, b, m, n, k, layout, dimensions, inputs, scalars) AS CASE
+        WHEN op IN {FUSED_OPS} THEN fused_text(op, inputs, scalars)
         WHEN m IS NULL THEN op || '[' || inputs_text(inputs) || ']'
         ELSE concat_ws(
             ' ', op, concat_ws('+', short_dtype(dtype), short_dtype(dimensions ->> '$.b_dtype')),

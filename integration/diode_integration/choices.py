@@ -16,7 +16,7 @@ from diode_collectors.inductor.adapter import POLICY_ANNOTATION, detect_hardware
 from diode_collectors.inductor.indexing import overflows
 from diode_integration.decide.abstention import Abstention, Asked, Question, Unknown, who_ranks, why_vendor
 from diode_integration.decide.decision import ERROR, DecidedBy, Decision
-from diode_integration.inductor import benchmark, entry, unranked
+from diode_integration.inductor import benchmark, entry, fused, unranked
 from diode_integration.inductor.candidates import KnownLists
 from diode_integration.inductor.entry import AbstainedCall, CallMark, RankedCall
 from diode_integration.inductor.listing import Lister, VendorCalls, is_multi_kernel, is_tuned, lists_for_cpu
@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     import torch
     from torch._inductor.kernel_template_choice import KernelTemplateChoice
 
+    from diode_collectors.inductor.fused_source import FusedSource
     from diode_integration.decide.clock import Timed
     from diode_integration.decide.ranking import Model
     from diode_integration.inductor.candidates import Candidates
+    from diode_integration.inductor.fused import Retuned
     from diode_integration.inductor.listing import CandidateOffer, Listing
     from diode_integration.inductor.products import Product
     from diode_integration.picks.search import Sought
@@ -181,6 +183,32 @@ class DiodeInductorChoices(entry.Handler):
             unknown = Unknown.VENDOR if self.graphs.is_without_model else self.unknown
             hardware = self._hardware or (detect_hardware(device) if device else None)
             return unranked.why_kept(unknown, self.models, hardware)
+        except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
+            self.failed(error)
+            return None
+
+    def fused(self, source: FusedSource, device: torch.device) -> Retuned | None:
+        """Return the source of a fused kernel to compile instead; None for the source as it is.
+
+        A measured config needs no tuning. Without one, max-autotune's long list and coordinate descent go where the
+        hook keeps vendor kernels: zero mode takes the heuristics' first config, others the list of a plain compile.
+        """
+        try:
+            if self.observe:
+                return None
+            hardware = self._hardware or detect_hardware(device)
+            if self._picks is not None and hardware is not None and not self.graphs.is_without_model:
+                picked = self._picks.fused(source, hardware)
+                if picked is not None:
+                    self._stats.count("fused_picked")
+                    return fused.retuned(source, picked)
+            unknown = Unknown.VENDOR if self.graphs.is_without_model else self.unknown
+            if not source.is_tuned or unranked.why_kept(unknown, self.models, hardware) is None:
+                self._stats.count("fused_stock")
+                return None
+            self._stats.count("fused_untuned")
+            first = fused.first_config(source) if self.policy.mode is Mode.ZERO else None
+            return fused.Retuned(source.without_tuning()) if first is None else fused.retuned(source, first)
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
             return None

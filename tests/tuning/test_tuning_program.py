@@ -68,7 +68,9 @@ def test_a_program_that_compiles_nothing_here(tmp_path: Path, here: set[bytes]) 
     """The message says whether there was nothing, or nothing for this device."""
     program = tmp_path / "idle.py"
     program.write_text("import torch")
-    with pytest.raises(SettingsError, match=r"compiled no matrix product in its own process; check that it calls the compiled"):
+    with pytest.raises(
+        SettingsError, match=r"compiled no matrix product in its own process; check that it calls the compiled"
+    ):
         list_products(str(program), tmp_path / "programs", here, reuse=False)
     program.write_text("import torch\ntorch.compile(torch.mm)(torch.randn(32, 64), torch.randn(64, 48))")
     with pytest.raises(SettingsError, match=r"compiled matrix products only for .+; select that device with --device"):

@@ -1,4 +1,4 @@
-"""Listen to Inductor's autotuner and make a record of each matrix product that it times.
+"""Listen to Inductor's autotuner and make a record of each matrix product and each fused kernel that it times.
 
 A feedback saver runs inside the user's compile: an exception would abort the compile, and a wait would slow it down.
 The listener therefore only makes a record, hands it on, and counts failures.
@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from diode_collectors.feedback.coverage import Coverage, CoverageLedger, Fate, inside_a_choice
+from diode_collectors.feedback.fused import measurement_of_fused
 from diode_collectors.feedback.offered import ChoiceList, OfferedChoices
 from diode_collectors.feedback.records import ReplayDetector, measurement_from_feedback
+from diode_collectors.inductor.fused_timings import FusedListener
 from diode_store.ops import OPS
 from diode_store.values import safely
 from diode_store.values.safely import in_words
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
+    from diode_collectors.inductor.fused_timings import FusedTimings
     from diode_store.records import Measurement
 
 log = logging.getLogger(__name__)
@@ -33,7 +36,7 @@ class FeedbackStats:
     """Counts of the events so far."""
 
     events: int = 0
-    """Autotuning events that Inductor reported."""
+    """Autotuning events that Inductor reported, and searches over the configs of fused kernels."""
     recorded: int = 0
     """Events made into records. Records that were not dropped are stored or on their way."""
     timings: int = 0
@@ -44,21 +47,24 @@ class FeedbackStats:
     """Events of other ops than matrix products."""
     failed: int = 0
     """Events that could not be made into a record."""
+    fused: int = 0
+    """Records of fused kernels among these; a kernel that coordinate descent tunes too has two."""
     dropped: int = 0
     """Records lost because the queue or the spool was full or could not be written."""
 
 
 class AutotuningListener:
-    """Hands on a record of every matrix product that Inductor autotunes in this process.
+    """Hands on a record of every matrix product and fused kernel that Inductor autotunes in this process.
 
     Pass ``take``, or override it. ``take`` runs in the compiling thread and must not block. An exception of ``take``
     counts as a failure and goes no further. Use the listener as a context manager, or call ``start`` and ``stop``; it
     can be started again.
     """
 
-    def __init__(self, take: Callable[[Measurement], None] | None = None) -> None:
-        """Prepare to listen, and to call ``take`` with each record."""
+    def __init__(self, take: Callable[[Measurement], None] | None = None, *, hears_fused: bool = True) -> None:
+        """Prepare to listen, and to call ``take`` with each record; leave out fused kernels if ``hears_fused`` is False."""
         self._given_take = take
+        self._fused = FusedListener(self._on_fused, self._not_recorded) if hears_fused else None
         self._saver = self._on_feedback  # one bound method: removing goes by identity
         self._offered = OfferedChoices(self._on_offer)
         self._ledger = CoverageLedger()
@@ -90,6 +96,8 @@ class AutotuningListener:
         self._ledger.begin()
         self._offered.register()
         add_feedback_saver(self._saver)
+        if self._fused is not None:
+            self._fused.start()
 
     def stop(self) -> None:
         """Stop listening and log the coverage, as a warning if it is incomplete.
@@ -104,6 +112,8 @@ class AutotuningListener:
         # A new list: a compile may be iterating over the old one, and savers of others stay.
         cache.feedback_saver_fns = [saver for saver in cache.feedback_saver_fns if saver is not self._saver]
         self._offered.unregister()
+        if self._fused is not None:
+            self._fused.stop()
         self._ledger.end()
         self._silent += self._replays.silent
         self._replays = None
@@ -155,6 +165,20 @@ class AutotuningListener:
         except Exception as error:  # noqa: BLE001 - an exception here would abort the user's compile
             self._count(failed=1)
             self.say_once(f"could not record an autotuning event of {in_words(name)}: {in_words(error)}")
+
+    def _on_fused(self, timings: FusedTimings) -> None:
+        """Take the times of one search over a fused kernel's configs."""
+        if os.getpid() != self._pid:
+            return
+        self._count(events=1)
+        measurement = measurement_of_fused(timings)
+        self.take(measurement)
+        self._count(recorded=1, fused=1, timings=len(measurement.timings))
+
+    def _not_recorded(self, error: Exception) -> None:
+        """Count a fused kernel that could not be recorded."""
+        self._count(failed=1)
+        self.say_once(f"could not record a fused kernel: {in_words(error)}")
 
     def _hear(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:
         is_replay = self._replays is not None and self._replays.is_replay()

@@ -192,7 +192,7 @@ def _with_defaults(context: RecordContext, device_type: str, timings: Mapping[An
         "uid": context.get("uid") or uuid.uuid4().bytes,
         "source": context.get("source", Source.FEEDBACK),
         "search_space": context.get("search_space") or _search_space(),
-        "timing_method": context.get("timing_method") or method_of(timings) or _timing_method(device_type),
+        "timing_method": context.get("timing_method") or method_of(timings) or inductors_method(device_type),
     }
 
 
@@ -262,7 +262,8 @@ def _search_space() -> str:
     return str(config.max_autotune_gemm_search_space)
 
 
-def _timing_method(device_type: str) -> TimingMethod:
+def inductors_method(device_type: str) -> TimingMethod:
+    """Return how Inductor's benchmark times kernels of a device."""
     if device_type == "cpu":
         return _CPU_METHOD
     from torch._inductor.runtime.benchmarking import benchmarker

@@ -25,10 +25,14 @@ Told = Mapping[tuple[str, str], int]
 def metrics_of(choice: Any) -> Told:
     """Return the metrics of a Triton choice that ran and is still loaded; empty if there are none to read."""
     with suppress(Exception):  # private names of Inductor: without them there are no metrics, nothing worse
-        launcher = _kernel_of(request_of(choice)).launchers[0]
-        values = {metric: getattr(launcher, theirs, None) for metric, theirs in _ON_LAUNCHER.items()}
-        return {metric: int(value) for metric, value in values.items() if isinstance(value, int)}
+        return told_by(_kernel_of(request_of(choice)).launchers[0])
     return {}
+
+
+def told_by(launcher: Any) -> Told:
+    """Return the metrics that a launcher of Inductor's ``CachingAutotuner`` holds."""
+    values = {metric: getattr(launcher, theirs, None) for metric, theirs in _ON_LAUNCHER.items()}
+    return {metric: int(value) for metric, value in values.items() if isinstance(value, int)}
 
 
 def as_metrics(configs: Iterable[KernelConfig], told: Mapping[KernelConfig, Told]) -> tuple[Metric, ...]:

@@ -69,7 +69,8 @@ DEVICE, OP, DTYPE, LAYOUT, FAMILY, ENVIRONMENT, REGIME_OF = (
 
 PROBLEM_TEXT = (
     f"problem_text(op, {ARITHMETIC}, b, m, n, k, layout, dimensions, "  # noqa: S608 - our own text
-    "(SELECT known.inputs FROM problems AS known WHERE known.id = problem_id))"
+    "(SELECT known.inputs FROM problems AS known WHERE known.id = problem_id), "
+    "(SELECT known.scalars FROM problems AS known WHERE known.id = problem_id))"
 )
 """SQL for a problem as text: op, dtype, sizes, layout and dimensions; of an unknown op the inputs."""
 IS_KNOWN = "m IS NOT NULL"

@@ -35,13 +35,15 @@ if TYPE_CHECKING:
     from torch._inductor.kernel_inputs import KernelInputs
     from torch._inductor.kernel_template_choice import KernelTemplateChoice
 
+    from diode_collectors.inductor.fused_source import FusedSource
     from diode_integration.decide.clock import Clock, Timed
     from diode_integration.decide.models import ModelSet
     from diode_integration.decide.ranking import Ranking
+    from diode_integration.inductor.fused import Retuned
     from diode_store.records import KernelConfig
     from diode_trainer.policy import Policy
 
-HOOK_VERSION = 13
+HOOK_VERSION = 14
 """Part of every cache key; raise it when the same model and policy would choose differently."""
 
 Listener = Callable[[list[Any], list[Any]], None]
@@ -88,6 +90,10 @@ class Handler(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
     @abstractmethod
     def why_untuned(self, device: torch.device | None) -> str | None:
         """Return why to lower the next op, which no model ranks, without tuning; None if Inductor chooses."""
+
+    @abstractmethod
+    def fused(self, source: FusedSource, device: torch.device) -> Retuned | None:
+        """Return the source of a fused kernel to compile instead; None for the source as it is."""
 
     @abstractmethod
     def settled(self, decision: Decision) -> None:

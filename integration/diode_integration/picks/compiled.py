@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from diode_collectors.inductor.adapter import annotations_of, config_of_choice, detect_environment, detect_hardware
 from diode_collectors.inductor.choice_lists import problem_of_choices, template_hashes_of
+from diode_collectors.inductor.fused_timings import FusedListener
 from diode_integration.inductor import selector
 from diode_integration.inductor.entry import CallMark, RankedCall, listening, mark_of
+from diode_integration.inductor.fused import fixed_told_to
 from diode_integration.inductor.listing import is_tuned
 from diode_integration.picks.search import PickMark, is_unchanged
 from diode_store.exchange.picks import Pick
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+    from diode_collectors.inductor.fused_source import FusedSource
+    from diode_collectors.inductor.fused_timings import FusedTimings
+    from diode_store.kernels import KernelConfig
     from diode_store.records import Hardware, Problem
 
 log = logging.getLogger("diode_integration")
@@ -58,6 +63,10 @@ class ChosenKernels:
         """Begin to record."""
         self._leaving.enter_context(listening(self._on_selection))
         self._leaving.enter_context(selector.timings_told_to(self._on_feedback))
+        self._leaving.enter_context(fixed_told_to(self._on_fixed))
+        fused = FusedListener(self._on_fused, self._failed)
+        self._leaving.callback(fused.stop)
+        fused.start()
         return self
 
     def __exit__(
@@ -92,8 +101,32 @@ class ChosenKernels:
         except Exception as error:  # noqa: BLE001 - as above
             self._failed(error)
 
+    def _on_fixed(self, source: FusedSource, config: KernelConfig, device: Any) -> None:
+        """Note a fused kernel to which the hook left a single config."""
+        try:
+            if os.getpid() == self._pid and self._is_ours(device):
+                self._keep(Pick(source.problem, (config,), detect_environment()))
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failed(error)
+
+    def _on_fused(self, timings: FusedTimings) -> None:
+        """Note a fused kernel that Inductor timed. Coordinate descent may follow, and finds faster configs."""
+        times_us = {config: each * US_PER_MS for config, each in timings.times_ms.items() if 0 < each < math.inf}
+        if os.getpid() != self._pid or not times_us or not self._is_ours(timings.device):
+            return
+        with self._lock:
+            before = self._found.get(timings.problem.key)
+        fastest = sorted(times_us, key=lambda config: times_us[config])
+        best_us = times_us[fastest[0]]
+        if before is None or before.runtime_us is None or best_us < before.runtime_us:
+            tied = tuple(config for config in fastest if times_us[config] <= _tie_limit_us(best_us))
+            self._keep(Pick(timings.problem, tied, detect_environment(), best_us))
+
     def _is_of_device(self, choice: Any) -> bool:
-        found = detect_hardware(choice.layout.device)
+        return self._is_ours(choice.layout.device)
+
+    def _is_ours(self, device: Any) -> bool:
+        found = detect_hardware(device)
         return found is not None and found.key == self._hardware.key
 
     def _keep(self, pick: Pick) -> None:
@@ -110,11 +143,15 @@ class ChosenKernels:
 def _picked_by_time(problem: Problem, fastest: Sequence[Any], timings: Mapping[Any, float]) -> Pick:
     """Return Inductor's choice by time, with the choices within noise of it."""
     best_us = timings[fastest[0]] * US_PER_MS
-    limit_us = slowest_tie_us(best_us, usual_sigma(best_us, [TimingMethod()]))
-    tied = [choice for choice in fastest if timings[choice] * US_PER_MS <= limit_us]
+    tied = [choice for choice in fastest if timings[choice] * US_PER_MS <= _tie_limit_us(best_us)]
     configs = tuple(dict.fromkeys(map(config_of_choice, tied)))
     environment = replace(detect_environment(), template_hashes=template_hashes_of(tied))
     return Pick(problem, configs, environment, best_us)
+
+
+def _tie_limit_us(best_us: float) -> float:
+    """Return the longest time that is within noise of the best, by Inductor's clock."""
+    return slowest_tie_us(best_us, usual_sigma(best_us, [TimingMethod()]))
 
 
 def _picked_alone(choices: Sequence[Any], choice: Any) -> Pick | None:

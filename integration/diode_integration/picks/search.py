@@ -20,6 +20,7 @@ import torch
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION, config_of_choice, detect_hardware
 from diode_integration.decide.decision import DecidedBy, Decision, PredictedConfig
 from diode_integration.inductor.entry import Mark, mark_of
+from diode_integration.inductor.fused import why_not
 from diode_integration.inductor.kernel_search import find, is_listed_elsewhere, is_switched_off, source_of
 from diode_integration.inductor.listing import OpCalls, uid_of, vendors_best
 from diode_store.devices.known import describe
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
 
     from torch._inductor.kernel_template_choice import KernelTemplateChoice
 
+    from diode_collectors.inductor.fused_source import FusedSource
     from diode_integration.inductor.entry import Handler
     from diode_integration.inductor.listing import Lister
     from diode_store.exchange.picks import Pick, Picks
     from diode_store.kernels import KernelConfig
-    from diode_store.records import Hardware
+    from diode_store.records import Hardware, Problem
 
 log = logging.getLogger("diode_integration")
 
@@ -71,12 +73,8 @@ class FilePicks:
             hardware: the device to choose for.
             observe: True if the hook only observes, perhaps on another device.
         """
-        offer, problem = lister.offer, lister.problem
-        if hardware.key != self.device.key:
-            line = f"{self.file}: picks of {describe([self.device])}; none is used on {describe([hardware])}"
-            self._once.log(hardware.name, line)
-            return None
-        pick = self._picks.picks.get(problem.key)
+        offer = lister.offer
+        pick = self._pick(lister.problem, hardware)
         if pick is None:
             return None
         sought = Sought(self, pick, hardware, offer.op_name)
@@ -87,6 +85,20 @@ class FilePicks:
             self._find(lister, sought)
         sought.seconds = perf_counter() - offer.started
         return sought
+
+    def fused(self, source: FusedSource, hardware: Hardware) -> KernelConfig | None:
+        """Return the config that is picked for a fused kernel; None without one that can be used."""
+        pick = self._pick(source.problem, hardware)
+        if pick is None or not self.takes(pick, pick.configs[0].template, None):
+            return None
+        config = pick.configs[0]
+        why = why_not(source, config)
+        if why is None:
+            return config
+        self._count("picks_missed")
+        line = f"{self.file}: {_in_full(config)}, picked for {pick.name}, cannot be used: {why}"
+        self._once.log(f"unfit {pick.name}", line)
+        return None
 
     def takes(self, pick: Pick, template: str, source: str | None) -> bool:
         """Return whether to take picks of a template; if not, log the reason once.
@@ -119,6 +131,14 @@ class FilePicks:
             why = "Inductor cannot generate its code; the vendor's kernel is kept"
         what = f"{self.file}: {_in_full(config)}, picked for {pick.name}, is not available: {why}"
         self._once.log(f"missed {config.template}", what)
+
+    def _pick(self, problem: Problem, hardware: Hardware) -> Pick | None:
+        """Return the pick for a problem; None, which is logged once, on another device than that of the picks."""
+        if hardware.key == self.device.key:
+            return self._picks.picks.get(problem.key)
+        line = f"{self.file}: picks of {describe([self.device])}; none is used on {describe([hardware])}"
+        self._once.log(hardware.name, line)
+        return None
 
     def _find(self, lister: Lister, sought: Sought) -> None:
         """Find the best pick of a call, unless an earlier call of the op had a better one."""

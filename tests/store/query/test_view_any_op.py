@@ -90,7 +90,7 @@ def test_texts_are_those_of_python(views: Warehouse) -> None:
     sql = f"""
         SELECT
             lower(hex(key)) AS key,
-            problem_text(op, {arithmetic}, b, m, n, k, layout, dimensions, inputs) AS text
+            problem_text(op, {arithmetic}, b, m, n, k, layout, dimensions, inputs, scalars) AS text
         FROM problems
     """  # noqa: S608 - of constants alone
     found = {row["key"]: row["text"] for row in views.ask(sql)}

@@ -1,0 +1,162 @@
+"""Choose the configs of fused kernels: the pointwise and reduction kernels that Inductor generates.
+
+Inductor asks no choices handler about them. Each kernel's source names its heuristics, which list the configs when the
+kernel is loaded, in this process or in a compile worker. With ``mode="max-autotune"`` these lists are long, and
+coordinate descent compiles and times one neighbor after another.
+
+This module wraps ``TritonKernel.codegen_kernel``, which returns the source, and changes how the source is tuned. A
+source is part of what Inductor's FX graph cache keeps, and the handler's ``uuid`` is part of that cache's key.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from diode_collectors.inductor.fused_source import config_of_triton, read_source
+from diode_integration.inductor.after_import import once_inductor_is_there
+from diode_store.kernels import BLOCK
+from diode_store.ops.fused import fused_template
+from diode_store.values import safely
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import ExitStack
+
+    import torch
+
+    from diode_collectors.inductor.fused_source import FusedSource
+    from diode_store.kernels import KernelConfig
+
+log = logging.getLogger("diode_integration")
+
+_MODULE, _CLASS, METHOD = "torch._inductor.codegen.triton", "TritonKernel", "codegen_kernel"
+
+
+class Retuned(NamedTuple):
+    """Source of a fused kernel whose tuning was changed."""
+
+    text: str
+    config: KernelConfig | None = None
+    """The only config; None if Inductor times a list."""
+
+
+Listener = Callable[["FusedSource", "KernelConfig", "torch.device"], None]
+"""Receives each fused kernel to which the hook left a single config; must not raise."""
+_listeners: list[Listener] = []
+
+
+class Owner(Protocol):
+    """Part of a handler that is asked about fused kernels."""
+
+    def fused(self, source: FusedSource, device: torch.device) -> Retuned | None:
+        """Return the source to compile instead; None for the source as it is. Must not raise."""
+
+    def failed(self, error: Exception) -> None:
+        """Record an error inside the hook."""
+
+
+def guard(installed: Callable[[], Owner | None], undo: ExitStack) -> None:
+    """Have the installed handler choose the configs of fused kernels."""
+    once_inductor_is_there(lambda: _wrap(installed, undo), undo)
+
+
+def retuned(source: FusedSource, config: KernelConfig) -> Retuned:
+    """Return a source with a single config."""
+    return Retuned(source.with_config(config), config)
+
+
+@contextmanager
+def fixed_told_to(listener: Listener) -> Iterator[None]:
+    """Tell ``listener`` of every fused kernel to which the hook leaves a single config, in any thread."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+def first_config(source: FusedSource) -> KernelConfig | None:
+    """Return the first config that a plain ``torch.compile`` lists for a kernel; None if the list cannot be read."""
+    from torch._inductor.runtime import hints, triton_heuristics
+
+    names = ("AutotuneHint", "ReductionHint", "TileHint", "DeviceProperties")
+    scope = {name: getattr(hints, name) for name in names if hasattr(hints, name)}
+    scope |= {"triton_heuristics": triton_heuristics, "__file__": "kernel.py"}
+    # Inductor executes this text itself a moment later. The call turns off the cache, so the file is never looked up.
+    decorator = eval(source.untuned_call, scope)  # noqa: S307
+    configs = inspect.getclosurevars(decorator).nonlocals.get("configs")
+    return config_of_triton(source.op, configs[0]) if configs else None
+
+
+def why_not(source: FusedSource, config: KernelConfig) -> str | None:
+    """Return why a kernel cannot have a config; None if it can.
+
+    The source leaves out masks that no block up to Inductor's largest needs, so a larger block would read and write
+    outside the tensors.
+    """
+    from torch._inductor.runtime.hints import TRITON_MAX_BLOCK
+
+    blocks = {name: value for name, value in config.kwargs if name.endswith(BLOCK)}
+    if config.template != fused_template(source.op) or blocks.keys() != source.blocks:
+        return f"the kernel is a {source.op} with {', '.join(sorted(source.blocks)) or 'no blocks'}"
+    for name, value in blocks.items():
+        largest = TRITON_MAX_BLOCK.get(name.removesuffix(BLOCK), 0)
+        if type(value) is not int or value < 1 or value & (value - 1) or value > largest:
+            return f"{name} must be a power of 2 up to {largest}"
+    if not config.num_stages or not config.num_warps:
+        return "num_stages and num_warps must be positive"
+    return None
+
+
+def _wrap(installed: Callable[[], Owner | None], undo: ExitStack) -> bool:
+    """Wrap the method; return False if its class is not there yet."""
+    kernel_class = getattr(sys.modules.get(_MODULE), _CLASS, None)
+    if kernel_class is None:
+        return False
+    stock = vars(kernel_class).get(METHOD)
+    if stock is None:
+        safely.log(log, logging.DEBUG, f"Inductor tunes fused kernels: there is no {_CLASS}.{METHOD}")
+        return True
+    ours = _chosen(stock, installed)
+
+    def put_back() -> None:
+        if vars(kernel_class).get(METHOD) is ours:
+            setattr(kernel_class, METHOD, stock)
+
+    undo.callback(put_back)
+    setattr(kernel_class, METHOD, ours)
+    return True
+
+
+def _chosen(stock: Callable[..., str], installed: Callable[[], Owner | None]) -> Callable[..., str]:
+    @functools.wraps(stock)
+    def codegen_kernel(self: Any, *args: Any, **kwargs: Any) -> str:
+        text = stock(self, *args, **kwargs)
+        owner = installed()
+        return text if owner is None else _retuned_by(owner, text)
+
+    return codegen_kernel
+
+
+def _retuned_by(owner: Owner, text: str) -> str:
+    from torch._inductor.virtualized import V
+
+    try:
+        source = read_source(text)
+        device = V.graph.get_current_device_or_throw()
+        found = None if source is None or source.is_left_to_stock else owner.fused(source, device)
+        if source is None or found is None:
+            return text
+        if found.config is not None:
+            for listener in tuple(_listeners):
+                listener(source, found.config, device)
+    except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
+        owner.failed(error)
+        return text
+    return found.text
