@@ -114,6 +114,8 @@ def quiet_torch() -> Iterator[None]:
     with warnings.catch_warnings(), mock.patch.object(select_algorithm, "PRINT_AUTOTUNE", new=False):
         # Inductor's benchmark set-up, torch 2.13 and before, calls Tensor.storage().
         warnings.filterwarnings("ignore", "TypedStorage is deprecated", UserWarning)
+        # Inductor, when it loads a fused kernel for the CPU.
+        warnings.filterwarnings("ignore", "Could not find an active CPU backend", UserWarning)
         # torch.jit, which Dynamo imports, under Python 3.14 and in torch 2.15.
         warnings.filterwarnings("ignore", r".*torch\.jit", DeprecationWarning)
         yield

@@ -84,7 +84,6 @@ def lock(
     from diode_store.errors import ExportError
     from diode_store.exchange.exporting import refuse_existing
     from diode_store.exchange.picks import Pick, Picks
-    from diode_store.ops.fused import is_fused
     from diode_store.query import ranked_ties
     from diode_store.warehouse.store import Store
 
@@ -100,8 +99,8 @@ def lock(
     with progress("locking, problems") as advance:
         for item in ranked_ties.ranked(connection, device.id, found.id, options.op, options.regime):
             advance(1)
-            if not (item.problem.is_known or is_fused(item.problem.op)):
-                why = f"{item.problem.op} is not an op that this torch-diode knows"
+            if item.problem.is_unknown:
+                why = item.problem.why_no_shape
                 left_out[why] = left_out.get(why, 0) + 1
                 continue
             picks.append(Pick(item.problem, item.configs, found.environment, item.runtime_us, item.regime))

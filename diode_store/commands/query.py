@@ -13,7 +13,8 @@ from diode_store.command_line.console import JsonOption, SourceOption, make_app,
 from diode_store.command_line.render import counted
 from diode_store.commands.results import SUFFIXES, check_suffix, json_lines, write_file
 from diode_store.errors import NO_MEASUREMENTS, RecordError
-from diode_store.ops import find_op
+from diode_store.ops import FUSED_OPS, find_op
+from diode_store.ops.fused import is_fused
 from diode_store.query.limits import Limits
 from diode_store.views.view_files import VIEWS
 
@@ -36,7 +37,9 @@ CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV; the default w
 
 def _known_op(value: str | None) -> str | None:
     try:
-        return None if value is None else find_op(value).name
+        if value is None or is_fused(value):
+            return value
+        return find_op(value, f"known ops: {', '.join(FUSED_OPS)},").name
     except RecordError as error:
         raise typer.BadParameter(str(error)) from error
 

@@ -16,7 +16,7 @@ def why_not_held(problem: Problem) -> str | None:
     All problems of an op have one reason, so that a note has one line for each op.
     """
     if not problem.is_known:
-        return f"{problem.op} is not an op that this torch-diode knows"
+        return problem.why_no_shape
     if problem.shape.dimensions:
         return f"the format has no field for the dimensions of {problem.op}"
     return None

@@ -4,6 +4,7 @@ from diode_store.ops.problem import Dimensions, Problem, ProblemShape, TensorSpe
 from diode_store.ops.table import (
     DEFAULT_SCALARS,
     FLOATS,
+    FUSED_OPS,
     LAYOUTS,
     MATRIX_DIMENSIONS,
     OPS,
@@ -18,6 +19,7 @@ from diode_store.ops.table import (
 __all__ = [
     "DEFAULT_SCALARS",
     "FLOATS",
+    "FUSED_OPS",
     "LAYOUTS",
     "MATRIX_DIMENSIONS",
     "OPS",

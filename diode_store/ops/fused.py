@@ -3,6 +3,9 @@
 No shape describes such a kernel, but its source does. A problem of these ops has the dtypes of the kernel's pointers as
 inputs, and as scalars the key of its source and the hint of each range. Inductor rounds these hints up to powers of 2.
 The exact sizes are constants in the source if the shapes are static.
+
+``FUSED_OPS`` has the names of the ops, which are those of Inductor's heuristics. A persistent reduction holds whole
+rows at once.
 """
 
 from __future__ import annotations
@@ -12,14 +15,13 @@ from typing import TYPE_CHECKING
 
 from diode_store.errors import RecordError
 from diode_store.ops.problem import Problem, TensorSpec
+from diode_store.ops.table import FUSED_OPS
 from diode_store.values.checks import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-FUSED_OPS = ("pointwise", "reduction", "persistent_reduction")
-"""Names of the ops, which are Inductor's names for its heuristics. A persistent reduction holds whole rows at once."""
 SOURCE = "source"
 """Scalar with the key of the kernel's source."""
 RANGES = ("z", "y", "x", "r0_", "r1_")

@@ -22,7 +22,7 @@ from diode_store.ops.grouping import (
     scale_sizes,
 )
 from diode_store.ops.scaling import grouped_scaling_of, scaling_of
-from diode_store.ops.table import DEFAULT_SCALARS, MATRIX_DIMENSIONS, OPS, Role, find_op
+from diode_store.ops.table import DEFAULT_SCALARS, FUSED_OPS, MATRIX_DIMENSIONS, OPS, Role, find_op
 from diode_store.values.checks import shown
 from diode_store.values.keys import content_key
 
@@ -191,6 +191,18 @@ class Problem:
         except (RecordError, LookupError, ValueError):
             return False
         return True
+
+    @property
+    def is_unknown(self) -> bool:
+        """True if this version knows nothing about the problem: neither its shape nor that it is a fused kernel."""
+        return self.op not in FUSED_OPS and not self.is_known
+
+    @property
+    def why_no_shape(self) -> str:
+        """Reason why the problem has no shape, if ``is_known`` is False."""
+        if self.is_unknown:
+            return f"{self.op} is not an op that this torch-diode knows"
+        return f"{self.op} is a fused kernel, not a matrix product"
 
     def roles(self) -> tuple[str, ...]:
         """Return the part that each input plays; ``input`` for each input of an unknown op."""

@@ -210,6 +210,8 @@ _TABLE = (
         capability=90,
     ),
 )
+FUSED_OPS = ("pointwise", "reduction", "persistent_reduction")
+"""Kinds of fused kernels, which ``diode_store.ops.fused`` describes; no matrix products."""
 OPS: dict[str, Op] = {op.name: op for op in _TABLE}
 """Every op by its name."""
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from diode_store.candidates.names import SHORT_DTYPES
 from diode_store.command_line.render import MOST_INPUTS
 from diode_store.kernels import BLOCK
-from diode_store.ops import OPS
-from diode_store.ops.fused import FUSED_OPS, RANGES, SHOWN_DIGITS, SOURCE
+from diode_store.ops import FUSED_OPS, OPS
+from diode_store.ops.fused import RANGES, SHOWN_DIGITS, SOURCE
 from diode_store.ops.grouping import COLUMNS, DEPTH, ROWS
 from diode_store.ops.work import ITEMSIZES, OTHER_ITEMSIZE, is_int8
 
@@ -77,6 +77,8 @@ _WORK = f"""
         * mean_size(m, b, dimensions, '{ROWS}') * mean_size(n, b, dimensions, '{COLUMNS}');
 """
 
+# No lambda: DuckDB takes none over a subquery, which the explorer passes for the scalars.
+_SIZES = ", ".join(f"'{name}' || nullif(regexp_extract(scalars, '\"{name}\", ?(\\d+)', 1), '')" for name in RANGES)
 _TEXT = f"""
     CREATE MACRO sizes_text(b, m, n, k, dimensions) AS CASE
         WHEN dimensions ->> '$.form' IS NOT NULL THEN b || ' x (' || m || 'x' || n || 'x' || k || ')'
@@ -112,13 +114,7 @@ _TEXT = f"""
         ' ',
         op,
         short_dtype(json_extract_string(inputs, '$[0][0]')),
-        array_to_string(
-            list_transform(
-                {list(RANGES)}, lambda range:
-                range || nullif(regexp_extract(scalars, '"' || range || '", ?(\\d+)', 1), '')
-            ),
-            ' '
-        ),
+        {_SIZES},
         left(regexp_extract(scalars, '"{SOURCE}", ?"([0-9a-f]+)"', 1), {SHOWN_DIGITS})
     );
     CREATE MACRO named_blocks(kwargs) AS nullif(

@@ -61,7 +61,7 @@ class WriteReport:
 
 def unknown_ops(measurements: Iterable[Measurement]) -> tuple[tuple[str, int], ...]:
     """Return the numbers of measurements by op, for the ops that this version does not know."""
-    found = Counter(each.problem.op for each in measurements if not each.problem.is_known)
+    found = Counter(each.problem.op for each in measurements if each.problem.is_unknown)
     return tuple(sorted(found.items()))
 
 

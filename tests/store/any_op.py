@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from diode_store.ops.fused import fused_problem
 from diode_store.records import Problem, TensorSpec
 
 if TYPE_CHECKING:
@@ -104,6 +105,10 @@ PROBLEMS = {
             {"out_dtype": HALF},
         ),
         "scaled_grouped_mm e4m3 8 x (64x256x128) nt 2d3d row → bf16",
+    ),
+    "fused": (
+        fused_problem("reduction", (HALF, FLOAT), "3f2a91b0" * 4, {"r0_": 1024, "x": 512}, {"num_load": 3}),
+        "reduction bf16 x512 r0_1024 3f2a91b0",
     ),
     "unknown": (CONV, "conv[bf16 128x256, int64]"),
     "unknown, many inputs": (Problem.create("conv", (_A,) * 6), "conv[" + "bf16 64x128, " * 4 + "…]"),

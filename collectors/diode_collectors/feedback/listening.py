@@ -62,7 +62,7 @@ class AutotuningListener:
     """
 
     def __init__(self, take: Callable[[Measurement], None] | None = None, *, hears_fused: bool = True) -> None:
-        """Prepare to listen, and to call ``take`` with each record; leave out fused kernels if ``hears_fused`` is False."""
+        """Prepare to listen, and to call ``take`` with each record; with ``hears_fused`` also with fused kernels."""
         self._given_take = take
         self._fused = FusedListener(self._on_fused, self._not_recorded) if hears_fused else None
         self._saver = self._on_feedback  # one bound method: removing goes by identity

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from diode_store.candidates.names import kernel_config
 from diode_store.errors import RecordError
 from diode_store.kernels import BLOCK
-from diode_store.ops.fused import FUSED_OPS, fused_problem, fused_template
-from diode_store.records import KernelConfig
+from diode_store.ops import FUSED_OPS
+from diode_store.ops.fused import fused_problem, fused_template
 from diode_store.values.keys import content_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from diode_store.records import Problem
+    from diode_store.records import KernelConfig, Problem
 
 _CALL = re.compile(r"^@triton_heuristics\.(\w+)\(.*?^\)$", re.MULTILINE | re.DOTALL)
 _FUNCTION = re.compile(r"^@triton\.jit\ndef ([\w.]+)(\(.*\n(?:(?:[ \t].*)?\n)*)", re.MULTILINE)

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from diode_collectors.inductor.fused_source import config_of_triton, read_source
 from diode_collectors.inductor.kernel_metrics import told_by
 from diode_store.errors import RecordError
-from diode_store.ops.fused import FUSED_OPS
+from diode_store.ops import FUSED_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

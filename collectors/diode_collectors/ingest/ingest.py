@@ -227,7 +227,7 @@ class _Pass:
                 self._tally.counts["duplicates"] += 1
             elif isinstance(record, Measurement):
                 self._tally.counts.update(measurements=1, timings=len(record.timings))
-                self._tally.unknown_ops.update([] if record.problem.is_known else [record.problem.op])
+                self._tally.unknown_ops.update([record.problem.op] if record.problem.is_unknown else [])
             else:
                 self._tally.counts.update(decisions=1)
             self._seen.add(record.uid)

@@ -148,7 +148,7 @@ def _told_scalars(problem: Problem) -> dict[str, Scalar]:
 def _why_not(problem: Problem, *, tf32: bool) -> str | None:
     """Return why no table can hold a problem; None if one can."""
     if not problem.is_known:
-        return f"{problem.op} is not an op that this torch-diode knows"
+        return problem.why_no_shape
     if not OPS[problem.op].has_table_key:
         return f"Inductor's lookup tables cannot name problems of {problem.op}; `diode lock` can"
     scalars = dict(problem.scalars)

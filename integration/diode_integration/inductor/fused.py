@@ -10,6 +10,7 @@ source is part of what Inductor's FX graph cache keeps, and the handler's ``uuid
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import logging
@@ -83,15 +84,34 @@ def fixed_told_to(listener: Listener) -> Iterator[None]:
 
 def first_config(source: FusedSource) -> KernelConfig | None:
     """Return the first config that a plain ``torch.compile`` lists for a kernel; None if the list cannot be read."""
-    from torch._inductor.runtime import hints, triton_heuristics
+    from torch._inductor.runtime import triton_heuristics
 
-    names = ("AutotuneHint", "ReductionHint", "TileHint", "DeviceProperties")
-    scope = {name: getattr(hints, name) for name in names if hasattr(hints, name)}
-    scope |= {"triton_heuristics": triton_heuristics, "__file__": "kernel.py"}
-    # Inductor executes this text itself a moment later. The call turns off the cache, so the file is never looked up.
-    decorator = eval(source.untuned_call, scope)  # noqa: S307
+    call = ast.parse(source.untuned_call, mode="eval").body
+    if not isinstance(call, ast.Call):
+        return None
+    arguments = {str(each.arg): _value(each.value) for each in call.keywords}
+    # The call turns off the cache of results, so the file is never looked up.
+    decorator = getattr(triton_heuristics, source.op)(**{**arguments, "filename": "kernel.py"})
     configs = inspect.getclosurevars(decorator).nonlocals.get("configs")
     return config_of_triton(source.op, configs[0]) if configs else None
+
+
+def _value(node: ast.expr) -> Any:
+    """Return the value of an argument: literals, and the enumerations and descriptors of ``runtime.hints``."""
+    from torch._inductor.runtime import hints
+
+    if isinstance(node, ast.Dict):
+        return {_value(key): _value(value) for key, value in zip(node.keys, node.values, strict=True) if key}
+    if isinstance(node, ast.Set):
+        return set(map(_value, node.elts))
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return getattr(getattr(hints, node.value.id), node.attr)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and hasattr(hints, node.func.id):
+        return getattr(hints, node.func.id)(**{str(each.arg): _value(each.value) for each in node.keywords})
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None  # a descriptor of Triton's, which no heuristic reads
 
 
 def why_not(source: FusedSource, config: KernelConfig) -> str | None:

@@ -33,8 +33,10 @@ def load_measurements(
     """
     usable, unknown = [], dict[bytes, str]()
     for m in measurements:
-        if not m.problem.is_known:
+        if m.problem.is_unknown:
             unknown[m.problem.key] = m.problem.op
+        elif not m.problem.is_known:
+            continue  # a fused kernel has no shape to learn from
         elif _is_usable(m) and (kept := without_implausible(m)):
             usable.append(kept)
     if not usable:

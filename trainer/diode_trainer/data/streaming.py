@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
-from diode_store.ops import OPS, dimensions_of_text
+from diode_store.ops import FUSED_OPS, OPS, dimensions_of_text
 from diode_store.records import Hardware, ProblemShape, is_vendor_template
 from diode_store.warehouse import record_fields
 from diode_trainer.data.dataset import Examples
@@ -151,7 +151,8 @@ class _Dimensions:
             int(self.cases[name][case]) for name in ("hardware_id", "environment_id", "problem_id")
         )
         if problem not in self.shapes:
-            self.unknown[problem] = self.ops[problem]
+            if self.ops[problem] not in FUSED_OPS:  # no model learns from these
+                self.unknown[problem] = self.ops[problem]
             return None
         return Examples(
             hardware=self.hardware[hardware],
