@@ -178,8 +178,9 @@ def test_stats_name_what_was_promised() -> None:
     )
     clock = ("clocked", "clocked_other", "clocked_by_prediction", "clock_failures", "seconds_clocked")
     counts = ("total_calls", "passed_through", "configs_filtered", "configs_kept")
+    fused = ("fused_picked", "fused_untuned", "fused_stock")
     spooled = ("decisions_recorded", "decisions_unrecorded", "decisions_dropped")
-    assert stats == dict.fromkeys((*ops, *clock, *counts, *spooled, "seconds", "seconds_listing"), 0)
+    assert stats == dict.fromkeys((*ops, *clock, *counts, *fused, *spooled, "seconds", "seconds_listing"), 0)
 
 
 def test_listing_is_most_of_the_time() -> None:

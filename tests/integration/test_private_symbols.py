@@ -17,9 +17,12 @@ from torch._inductor import choices as inductor_choices
 from torch._inductor import config as inductor_config
 from torch._inductor import virtualized
 from torch._inductor.choices import InductorChoices
+from torch._inductor.codegen.triton import TritonKernel
 from torch._inductor.graph import GraphLowering
 from torch._inductor.kernel_inputs import KernelInputs
 from torch._inductor.kernel_template_choice import KernelTemplateChoice
+from torch._inductor.runtime import hints, triton_heuristics
+from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 from torch._inductor.select_algorithm import AlgorithmSelectorCache, AutotuneArgs, get_algorithm_selector_cache
 from torch._inductor.utils import _use_conv_autotune_backend, use_aten_gemm_kernels
 
@@ -29,6 +32,7 @@ from diode_integration.inductor import second_try, unranked
 from diode_integration.inductor.after_import import ENTRANCES
 from diode_integration.inductor.as_if_cuda import heuristic_registry
 from diode_integration.inductor.benchmark import _LEFT_TO_INDUCTOR
+from diode_store.ops import FUSED_OPS
 
 
 def test_hook_has_the_signature_we_override() -> None:
@@ -191,3 +195,21 @@ def _imported(node: ast.AST) -> list[str]:
     here = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
     here += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
     return here + [name for child in ast.iter_child_nodes(node) for name in _imported(child)]
+
+
+def test_fused_kernels() -> None:
+    """Inductor generates a kernel's source, lists its configs and times them under the names that we wrap and read."""
+    assert list(inspect.signature(TritonKernel.codegen_kernel).parameters) == ["self", "name"]
+    for name in ("bench", "autotune_to_one_config", "coordinate_descent_tuning"):
+        assert inspect.isfunction(vars(CachingAutotuner)[name])
+    assert {"X", "Y", "Z", "R0_", "R1_"} <= set(hints.TRITON_MAX_BLOCK)
+    assert list(inspect.signature(triton_heuristics.fixed_config).parameters)[:4] == [
+        "config",
+        "filename",
+        "triton_meta",
+        "inductor_meta",
+    ]
+    assert {kind.name.lower() for kind in hints.HeuristicType} >= set(FUSED_OPS)
+    assert inductor_config.autotune_lookup_table == {}
+    parameters = inspect.signature(triton_heuristics.generate_lookup_hash_from_source_code).parameters
+    assert list(parameters) == ["size_hints_str", "source_code"]

@@ -29,12 +29,13 @@ def test_without_the_hook_all_is_stock() -> None:
 
 
 def test_the_hook_owns_what_it_decides() -> None:
-    """Products, grouped products and convolutions are ours; flex attention stays Inductor's."""
+    """Products, grouped products, convolutions and fused kernels are ours; flex attention stays Inductor's."""
     with install(hooked()):
         found = owners()
     ours = {name for name, owner in found.items() if owner == OURS}
     assert ours == {
         "matrix products",
+        "fused kernels",
         "grouped configs",
         "lowering of convolution",
         "lowering of grouped_mm",

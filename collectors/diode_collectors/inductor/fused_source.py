@@ -34,7 +34,8 @@ _TUNED = "max_autotune"
 _TUNING = ("max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning", "autotune_local_cache")
 _LEFT_TO_STOCK = ("RSPLIT_SIZE", "combo_grid_meta")
 """Entries of ``inductor_meta`` of kernels whose buffers or grids depend on more than the config."""
-_FACTS = ("num_load", "num_store", "num_reduction", "atomic_add_found", "kernel_name")
+_NAME = "kernel_name"
+_FACTS = ("num_load", "num_store", "num_reduction", "atomic_add_found", _NAME)
 _DTYPES = {
     "*i1": "bool",
     "*bf16": "bfloat16",
@@ -62,8 +63,10 @@ class FusedSource:
     """Call of Inductor's heuristics."""
     begins_at: int
     """Offset of the call in the text."""
+    helpers: str
+    """Functions that the kernel calls; mostly none."""
     function: str
-    """The function without its name, below the helper functions that it calls."""
+    """The kernel without its decorators and its name: parameters and body."""
 
     @cached_property
     def problem(self) -> Problem:
@@ -72,14 +75,24 @@ class FusedSource:
         Raises:
             RecordError: a source that does not describe itself well enough.
         """
-        meta, sizes = self._literals(_META), ast.literal_eval(self._keyword(_SIZES))
-        if not isinstance(sizes, dict):
-            raise RecordError(f"{self.op}: {_SIZES} is no dictionary")
+        meta = self._literals(_META)
         signature: Mapping[str, str] = meta.get("signature", {})
         pointers = [_DTYPES.get(kind, kind[1:]) for kind in signature.values() if kind.startswith("*")]
         about = {name: value for name, value in meta.items() if name != _DEVICE}
-        source = content_key("fused source", 1, [self.function, repr(sorted(about.items()))]).hex()
-        return fused_problem(self.op, pointers, source, sizes, self._facts())
+        source = content_key("fused source", 1, [self.helpers, self.function, repr(sorted(about.items()))])
+        return fused_problem(self.op, pointers, source.hex(), self.size_hints, self._facts())
+
+    @property
+    def size_hints(self) -> dict[str, int]:
+        """Hint of each range in elements, in the source's order.
+
+        Raises:
+            RecordError: the source has none.
+        """
+        sizes = ast.literal_eval(self._keyword(_SIZES))
+        if not isinstance(sizes, dict):
+            raise RecordError(f"{self.op}: {_SIZES} is no dictionary")
+        return sizes
 
     @property
     def is_tuned(self) -> bool:
@@ -144,6 +157,8 @@ class FusedSource:
     def _facts(self) -> dict[str, Any]:
         literals = self._literals(_INDUCTOR)
         facts = {name: literals[name] for name in _FACTS if name in literals}
+        if not str(facts.get(_NAME, "")).isidentifier():  # while Inductor generates the source, it has no name yet
+            facts.pop(_NAME, None)
         hint = next((each.value for each in self.call.keywords if each.arg == _HINT), None)
         return {**facts, **({_HINT: hint.attr} if isinstance(hint, ast.Attribute) else {})}
 
@@ -180,7 +195,7 @@ def read_source(text: str) -> FusedSource | None:
     if not isinstance(parsed, ast.Call):
         return None
     helpers = "".join(_HELPERS.findall(text[: call.start()]))
-    return FusedSource(text, call.group(1), parsed, call.start(), f"{helpers}{function.group(2).rstrip()}")
+    return FusedSource(text, call.group(1), parsed, call.start(), helpers, function.group(2).rstrip())
 
 
 def config_of_triton(op: str, config: Any) -> KernelConfig:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch._inductor import config as inductor_config
 
+from diode_integration.inductor import fused
 from diode_integration.inductor.unranked import operator_named
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def custom_ops() -> list[str]:
 
 def _owners() -> Iterator[tuple[str, str]]:
     from torch._inductor import lowering
+    from torch._inductor.codegen.triton import TritonKernel
     from torch._inductor.kernel import mm_grouped
     from torch._inductor.virtualized import V
 
@@ -71,6 +73,7 @@ def _owners() -> Iterator[tuple[str, str]]:
     for name, op in _LOWERINGS.items():
         overload = operator_named(f"aten.{op}.default")
         yield f"lowering of {name}", _owner_of(lowering.lowerings.get(overload))
+    yield "fused kernels", _owner_of(getattr(TritonKernel, fused.METHOD, None))
     table = getattr(getattr(inductor_config, "lookup_table", None), "table", None)
     yield "lookup table", STOCK if not table else f"a table of {len(table)} entries"
     pointwise = getattr(inductor_config, "autotune_lookup_table", None)

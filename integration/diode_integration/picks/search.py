@@ -89,15 +89,16 @@ class FilePicks:
     def fused(self, source: FusedSource, hardware: Hardware) -> KernelConfig | None:
         """Return the config that is picked for a fused kernel; None without one that can be used."""
         pick = self._pick(source.problem, hardware)
-        if pick is None or not self.takes(pick, pick.configs[0].template, None):
+        if pick is None:
             return None
         config = pick.configs[0]
-        why = why_not(source, config)
-        if why is None:
-            return config
+        if self.takes(pick, config.template, None):
+            why = why_not(source, config)
+            if why is None:
+                return config
+            line = f"{self.file}: {_in_full(config)}, picked for {pick.name}, cannot be used: {why}"
+            self._once.log(f"unfit {pick.name}", line)
         self._count("picks_missed")
-        line = f"{self.file}: {_in_full(config)}, picked for {pick.name}, cannot be used: {why}"
-        self._once.log(f"unfit {pick.name}", line)
         return None
 
     def takes(self, pick: Pick, template: str, source: str | None) -> bool:
