@@ -1,7 +1,7 @@
 """Fused kernels: the pointwise and reduction kernels that Inductor generates from a graph.
 
 No shape describes such a kernel, but its source does. A problem of these ops has the dtypes of the kernel's pointers as
-inputs, and as scalars the key of its source and the hint of each range. Inductor rounds these hints up to powers of 2.
+inputs. Its scalars are the key of its source and the hint of each range. Inductor rounds these hints up to powers of 2.
 The exact sizes are constants in the source if the shapes are static.
 
 ``FUSED_OPS`` has the names of the ops, which are those of Inductor's heuristics. A persistent reduction holds whole

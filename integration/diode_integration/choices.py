@@ -190,8 +190,8 @@ class DiodeInductorChoices(entry.Handler):
     def fused(self, source: FusedSource, device: torch.device) -> Retuned | None:
         """Return the source of a fused kernel to compile instead; None for the source as it is.
 
-        A measured config needs no tuning. Without one, max-autotune's long list and coordinate descent go where the
-        hook keeps vendor kernels: zero mode takes the heuristics' first config, others the list of a plain compile.
+        A measured config needs no tuning. Other kernels lose max-autotune's long list and coordinate descent where the
+        hook keeps vendor kernels. Zero mode takes the heuristics' first config, others the list of a plain compile.
         """
         try:
             if self.observe:
