@@ -40,6 +40,8 @@ TESTS = (
     "collectors/feedback/test_inductor_records.py",
     "collectors/feedback/test_every_op.py",
     "collectors/feedback/test_feedback.py",
+    "collectors/feedback/test_fused.py",
+    "collectors/inductor/test_fused_source.py",
     "collectors/inductor/test_lookup_table.py",
     "collectors/feedback/test_lost_choices.py",
     "collectors/feedback/test_coverage.py",

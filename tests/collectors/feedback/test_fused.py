@@ -5,7 +5,6 @@ No kernel runs here: Inductor's own searches ask a benchmark that knows the time
 
 from __future__ import annotations
 
-import json
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,12 +18,8 @@ from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
 from diode_collectors.feedback.listening import AutotuningListener
 from diode_collectors.inductor.fused_source import config_of_triton, read_source
-from diode_collectors.ingest.ingest import ingest_once
-from diode_collectors.matmul import MatmulDatasetCollector, collect_to_spool
-from diode_store.command_line.render import problem_text
-from diode_store.exchange.picks_reading import read_picks
+from diode_collectors.matmul import MatmulDatasetCollector
 from diode_store.records import Outcome, Source
-from diode_store.warehouse.store import Store
 from diode_store.wire.codec import decode, encode
 from fused_kernels import CASES, sources_of
 from inductor_harness import triton_choices_on_cpu
@@ -32,7 +27,6 @@ from inductor_harness import triton_choices_on_cpu
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from conftest import RunCommand
     from diode_store.records import KernelConfig, Measurement
 
 FASTEST = {"XBLOCK": 8, "YBLOCK": 64, "num_warps": 2}
@@ -163,29 +157,3 @@ def test_a_data_set_of_products_leaves_them_out(monkeypatch: pytest.MonkeyPatch)
     with tuner_of("pointwise", monkeypatch) as tuner, MatmulDatasetCollector() as collector:
         tune(tuner)
     assert collector.stats.events == 0
-
-
-def test_from_the_run_to_a_picks_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, database_url: str, diode: RunCommand
-) -> None:
-    """Spool, warehouse, SQL, the table of fastest kernels, and a picks file that names the fastest."""
-    spool, picks = tmp_path / "spool", tmp_path / "picks.json"
-    with tuner_of("pointwise", monkeypatch) as tuner, collect_to_spool(spool):
-        tune(tuner)
-        fastest = config_of_triton("pointwise", tuner.launchers[0].config)
-    with Store.open(database_url) as store:
-        assert ingest_once(spool, store).measurements == 2
-    sql = "SELECT op, template, kwargs, runtime_us FROM fastest_configs"
-    [row] = json.loads(diode("query", sql, "--json", "--database", database_url).out)
-    assert (row["op"], row["template"], json.loads(row["kwargs"])) == (
-        "pointwise",
-        "triton::pointwise",
-        [list(pair) for pair in fastest.kwargs],
-    )
-    assert row["runtime_us"] == pytest.approx(10.0, rel=1e-3)
-    table = diode("fastest", "--op", "pointwise", "--database", database_url).out
-    assert fastest.describe().removeprefix("triton::") in table
-    diode("lock", "-o", str(picks), "--database", database_url)
-    [pick] = read_picks(picks).picks.values()
-    assert pick.configs[0] == fastest
-    assert pick.name == problem_text(pick.problem)
