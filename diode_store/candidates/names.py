@@ -43,21 +43,27 @@ _COLUMN_OF_KWARG = {
     "ACC_TYPE": "acc_type",
 }
 
-# EVEN_K, the majors, the forms and the scaling follow from the problem, the epilogue and its arguments from the op and
-# its scalars; the others say how Inductor was asked, not what the kernel is.
+# EVEN_K, the majors, the forms, the scaling, and a convolution's sizes, strides and groups follow from the problem, the
+# epilogue and its arguments from the op and its scalars; the others say how Inductor was asked, not what the kernel is.
 _NOT_THE_KERNEL = frozenset(
     {
         "A_IS_2D",
         "A_IS_K_MAJOR",
         "B_IS_2D",
         "B_IS_K_MAJOR",
+        "CONV_STRIDE",
         "EVEN_K",
+        "GROUPS",
+        *(f"{name}_{axis}" for name in ("KERNEL", "STRIDE", "PADDING") for axis in "DHW"),
+        "KERNEL_SIZE",
         "OUT_DTYPE",
+        "PADDING",
         "SCALED",
         "SCALE_RECIPE_A",
         "SCALE_RECIPE_B",
         "TILE_SIZE_A",
         "TILE_SIZE_B",
+        "UNROLL",
         "USE_EXPERIMENTAL_MAKE_TENSOR_DESCRIPTOR",
         "epilogue_fn_hash",
         "generate_with_caching",

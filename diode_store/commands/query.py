@@ -39,9 +39,9 @@ def _known_op(value: str | None) -> str | None:
     try:
         if value is None or is_fused(value):
             return value
-        return find_op(value, f"known ops: {', '.join(FUSED_OPS)},").name
+        return find_op(value).name
     except RecordError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(f"{error}, {', '.join(FUSED_OPS)}") from error
 
 
 OpOption = Annotated[

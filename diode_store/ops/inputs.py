@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import accumulate
+from math import prod
 from typing import TYPE_CHECKING
 
 from diode_store.errors import RecordError
+from diode_store.ops.convolving import BETWEEN, GROUPS, USUAL, convolution_strides, split
 from diode_store.ops.grouping import (
     BATCH,
     COLUMNS,
@@ -40,6 +42,8 @@ def plain_inputs(shape: ProblemShape) -> tuple[TensorSpec, ...]:
     entry = OPS[shape.op]
     if not set(shape.layout) <= {"n", "t"}:
         raise RecordError(f"{shape.op}: operands of the layout {shape.layout} are not plain")
+    if entry.is_convolution:
+        return _of_convolution(shape)
     a, b = _grouped_operands(shape) if entry.is_grouped else _operands(shape)
     inputs = (a, b) * entry.products
     if entry.has_bias:
@@ -67,6 +71,8 @@ def plain_problem(shape: ProblemShape) -> Problem:
         scalars |= {"out_dtype": scaled_output(shape), "use_fast_accum": bool(shape.dimension("fast_accum"))}
     elif entry.out_dtype:
         scalars["out_dtype"] = entry.out_dtype
+    if entry.is_convolution:
+        scalars |= {name: shape.dimension(name) for name in USUAL if shape.dimension(name)} | {GROUPS: shape.b}
     if entry.is_grouped:
         scalars["skew"] = shape.dimension("skew", 0)
     return Problem.create(shape.op, plain_inputs(shape), scalars)
@@ -136,6 +142,22 @@ def _grouped_operands(shape: ProblemShape) -> tuple[TensorSpec, TensorSpec]:
         _matrix(shape.dtype, groups if form in {COLUMNS, BATCH} else (), m, k, shape.layout[0]),
         _matrix(shape.dtype, groups if form in {ROWS, BATCH} else (), k, n, shape.layout[1]),
     )
+
+
+def _of_convolution(shape: ProblemShape) -> tuple[TensorSpec, ...]:
+    """Return input, weights and bias of a convolution, all in the memory format of the input."""
+    op, is_last = shape.op, shape.layout[0] == "n"
+    words = [str(shape.dimension(name, "")) for name in ("size", "kernel")]
+    if not all(words):
+        raise RecordError(f"{op}: a convolution needs a size and a kernel")
+    spatial = len(words[0].split(BETWEEN))
+    size, kernel = (split(op, name, word, spatial) for name, word in zip(("size", "kernel"), words, strict=True))
+    channels = shape.k // prod(kernel)
+    sizes = ((int(shape.dimension("batch", 1)), channels * shape.b, *size), (shape.n * shape.b, channels, *kernel))
+    found = [TensorSpec(shape.dtype, each, convolution_strides(each, channels_last=is_last)) for each in sizes]
+    if shape.dimension("bias"):
+        found.append(TensorSpec(shape.dtype, (shape.n * shape.b,), (1,)))
+    return tuple(found)
 
 
 def _bias(shape: ProblemShape) -> TensorSpec:

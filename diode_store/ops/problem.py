@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.errors import RecordError
 from diode_store.kernels import Scalar, plain_scalar, same_scalars
+from diode_store.ops.convolving import USUAL, Convolution, convolution_of, layout_letter
 from diode_store.ops.grouping import (
     BATCH,
     COLUMNS,
@@ -81,6 +82,8 @@ class ProblemShape:
     - ``fast_accum``: True if float8 products may be summed with less precision.
     - ``out_dtype`` of scaled ops, if it is not the dtype of A.
     - ``bias``: True if an optional bias is there.
+    - ``batch``, ``size`` (spatial sizes, such as ``56x56``), ``input`` (elements) and ``kernel`` of convolutions.
+    - ``stride``, ``padding`` and ``dilation`` of convolutions, if they are not the usual ones.
     - ``form`` of grouped ops, ``total`` (length of the grouped dimension) and ``skew``: as in
       ``diode_store.ops.grouping``.
     """
@@ -155,6 +158,10 @@ class Problem:
             inputs = (*inputs[:bias], _broadcast(inputs[bias], output), *inputs[bias + 1 :])
         if entry.is_scaled:
             inputs = tuple(map(_normalized, entry.roles(len(inputs)), inputs))
+        if entry.is_convolution:
+            found = convolution_of(op, inputs[first].size, inputs[second].size, dict(pairs))
+            others = (pair for pair in pairs if pair[0] not in USUAL)
+            pairs = tuple(sorted([*others, *found.scalars().items()]))
         made = cls(op, inputs, pairs, extra or {})
         made._dimensions  # noqa: B018 - raises for scales and a skew that do not fit
         return made
@@ -220,10 +227,19 @@ class Problem:
         entry = find_op(self.op)
         first, second, _ = entry.operands
         a, b = self.inputs[first], self.inputs[second]
-        batch, m, n, k = _sizes(entry, a.size, b.size, self.inputs)
-        layout = _layout_letter(a) + _layout_letter(b)
+        if entry.is_convolution:
+            batch, m, n, k = self._convolution.sizes
+            layout = layout_letter(a.size, a.stride) + ("s" if layout_letter(b.size, b.stride) == "s" else "t")
+        else:
+            batch, m, n, k = _sizes(entry, a.size, b.size, self.inputs)
+            layout = _layout_letter(a) + _layout_letter(b)
         tf32 = a.dtype == "float32" and dict(self.scalars).get("ALLOW_TF32") is True
         return ProblemShape(self.op, a.dtype, batch, m, n, k, layout, tf32, self._dimensions)
+
+    @cached_property
+    def _convolution(self) -> Convolution:
+        a, b = self.inputs[:2]
+        return convolution_of(self.op, a.size, b.size, dict(self.scalars))
 
     @cached_property
     def _dimensions(self) -> Dimensions:
@@ -232,6 +248,8 @@ class Problem:
         given = {role: spec.size for role, spec in zip(roles, self.inputs, strict=False)}
         a, b = given[Role.A], given[Role.B]
         found: dict[str, Scalar] = {}
+        if entry.is_convolution:
+            found = self._convolution.dimensions | ({"bias": True} if Role.BIAS in given else {})
         if entry.is_scaled:
             if Role.SCALE_B in given:
                 found["scaling"] = self._scaling(a, b, given[Role.SCALE_A], given[Role.SCALE_B])
@@ -276,6 +294,8 @@ def _check_inputs(entry: Op, inputs: tuple[TensorSpec, ...]) -> None:
         raise RecordError(f"{op} needs at least {max(first, second) + 1} inputs, not {len(inputs)}")
     _check_dtypes(entry, inputs)
     a, b = inputs[first], inputs[second]
+    if entry.is_convolution:
+        return  # the sizes also depend on scalars, so ``Problem.create`` checks them
     if entry.is_grouped:
         form_of(op, a.size, b.size)
         return

@@ -1,4 +1,4 @@
-"""The table of ops: what the project knows about each kind of matrix product.
+"""The table of ops: what the project knows about each kind of matrix product, convolutions among them.
 
 Every other module asks ``OPS``. To add an op, add an ``Op`` here and follow docs/adding-an-op.md.
 """
@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from diode_store.errors import RecordError
+from diode_store.ops.convolving import SPATIAL
 from diode_store.values.checks import shown
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ LAYOUTS = ("nn", "nt", "tn", "tt")
 """Layouts of plain operands, a letter for A and one for B: n row-major, t the transposed view of a row-major matrix."""
 FLOATS = ("bfloat16", "float16", "float32")
 FLOAT8S = ("float8_e4m3fn", "float8_e5m2")
-DEFAULT_SCALARS: Mapping[str, int] = {"alpha": 1, "beta": 1, "skew": 0, "use_fast_accum": False}
+DEFAULT_SCALARS: Mapping[str, int] = {"alpha": 1, "beta": 1, "groups": 1, "skew": 0, "use_fast_accum": False}
 """Defaults of scalars; a problem leaves out a scalar at its default."""
 
 
@@ -57,6 +58,8 @@ class Op:
     """True if a scale for A and one for B follow the operands; then a bias may come last."""
     is_grouped: bool = False
     """True if offsets divide one dimension of the operands into groups, each with a product of its own."""
+    is_convolution: bool = False
+    """True for the product of an input's patches and weights; the weights are the second input."""
     plain: str | None = None
     """Name of the op that Inductor uses instead for plain matrices; None if there is none."""
     out_dtype: str | None = None
@@ -85,7 +88,7 @@ class Op:
     @property
     def is_plain(self) -> bool:
         """True if M, N, K, the batch, a dtype of ``FLOATS`` and the layout describe a problem of this op."""
-        return not (self.is_scaled or self.is_grouped) and self.dtypes == FLOATS
+        return not (self.is_scaled or self.is_grouped or self.is_convolution) and self.dtypes == FLOATS
 
     @property
     def operands(self) -> tuple[int, int, int | None]:
@@ -99,11 +102,14 @@ class Op:
             return (Role.BIAS, *operands)
         scales = (Role.SCALE_A, Role.SCALE_B) if self.is_scaled else ()
         found = (*operands, *scales, *((Role.OFFSETS,) if self.is_grouped else ()))
-        return (*found, Role.BIAS) if self.is_scaled and count > len(found) else found
+        has_optional = self.is_scaled or self.is_convolution
+        return (*found, Role.BIAS) if has_optional and count > len(found) else found
 
     @property
     def most_dimensions(self) -> int:
         """Limit on the dimensions of an input."""
+        if self.is_convolution:
+            return MATRIX_DIMENSIONS + max(SPATIAL)
         return MATRIX_DIMENSIONS + (self.is_batched or self.is_grouped)
 
     def bias_elements(self, b: int, m: int, n: int) -> int:
@@ -208,6 +214,16 @@ _TABLE = (
         dtypes=FLOAT8S[:1],
         layouts=("nt",),
         capability=90,
+    ),
+    Op(
+        "convolution",
+        "triton::convolution2d",
+        vendors=("aten::convolution",),
+        other_vendors=("aten::conv1x1_via_mm",),
+        has_table_key=False,
+        is_convolution=True,
+        is_swept=True,
+        layouts=("nt", "tt"),
     ),
 )
 FUSED_OPS = ("pointwise", "reduction", "persistent_reduction")

@@ -40,9 +40,13 @@ def flops(shape: ProblemShape) -> int:
 def bytes_read(shape: ProblemShape) -> int:
     """Return the bytes of the operands, without a bias and scales; of grouped weights at least one group each is read.
 
+    A convolution reads its input once, however often a position is part of a patch.
+
     ``views/sql/base.sql`` has the same formula.
     """
     b, m, n, k = _mean_sizes(shape)
+    if OPS[shape.op].is_convolution:
+        return round((int(shape.dimension("input", 0)) + b * k * n) * itemsize(shape.dtype))
     form, total = shape.dimension("form"), shape.dimension("total", 0)
     used = min(shape.b, total) if total else b
     a_groups, b_groups = {ROWS: (b, used), COLUMNS: (used, b)}.get(form, (b, b))

@@ -67,11 +67,13 @@ _WORK = f"""
     CREATE MACRO flops_of(op, b, m, n, k, dimensions) AS
         2e0 * products_of(op) * b * mean_size(m, b, dimensions, '{ROWS}') * mean_size(n, b, dimensions, '{COLUMNS}')
         * mean_size(k, b, dimensions, '{DEPTH}');
-    CREATE MACRO bytes_read_of(op, dtype, b, m, n, k, dimensions) AS
-        itemsize_of(dtype) * products_of(op) * mean_size(k, b, dimensions, '{DEPTH}') * (
+    CREATE MACRO bytes_read_of(op, dtype, b, m, n, k, dimensions) AS itemsize_of(dtype) * products_of(op) * CASE
+        WHEN dimensions ->> '$.input' IS NOT NULL THEN (dimensions ->> '$.input')::DOUBLE + b::DOUBLE * k * n
+        ELSE mean_size(k, b, dimensions, '{DEPTH}') * (
             groups_read(b, dimensions, '{COLUMNS}') * mean_size(m, b, dimensions, '{ROWS}')
             + groups_read(b, dimensions, '{ROWS}') * mean_size(n, b, dimensions, '{COLUMNS}')
-        );
+        )
+    END;
     CREATE MACRO bytes_written_of(op, dtype, b, m, n, dimensions) AS
         itemsize_of(coalesce(dimensions ->> '$.out_dtype', out_dtype_of(op), dtype)) * b::DOUBLE
         * mean_size(m, b, dimensions, '{ROWS}') * mean_size(n, b, dimensions, '{COLUMNS}');
@@ -90,6 +92,11 @@ _TEXT = f"""
         'total ' || CASE WHEN total_of(dimensions) <> b * CASE dimensions ->> '$.form'
             WHEN '{ROWS}' THEN m WHEN '{COLUMNS}' THEN n WHEN '{DEPTH}' THEN k END THEN dimensions ->> '$.total' END,
         'skew ' || format('{{:g}}', (dimensions ->> '$.skew')::DOUBLE),
+        (dimensions ->> '$.batch') || 'x' || (dimensions ->> '$.size'),
+        'kernel ' || (dimensions ->> '$.kernel'),
+        'stride ' || (dimensions ->> '$.stride'),
+        'padding ' || (dimensions ->> '$.padding'),
+        'dilation ' || (dimensions ->> '$.dilation'),
         dimensions ->> '$.scaling',
         CASE WHEN dimensions ->> '$.fast_accum' = 'true' THEN 'fast' END,
         CASE WHEN dimensions ->> '$.bias' = 'true' THEN 'bias' END,

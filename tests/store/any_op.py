@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from diode_store.ops.convolving import convolution_strides
 from diode_store.ops.fused import fused_problem
 from diode_store.records import Problem, TensorSpec
 
@@ -24,6 +25,11 @@ def transposed(dtype: str, *size: int) -> TensorSpec:
     """Return an input whose last two dimensions are swapped in memory."""
     spec = rows(dtype, *size[:-2], size[-1], size[-2])
     return TensorSpec(dtype, size, (*spec.stride[:-2], spec.stride[-1], spec.stride[-2]))
+
+
+def channels_last(dtype: str, *size: int) -> TensorSpec:
+    """Return an input whose channels lie side by side."""
+    return TensorSpec(dtype, size, convolution_strides(size, channels_last=True))
 
 
 def scaled(**scalars: Scalar) -> Problem:
@@ -105,6 +111,18 @@ PROBLEMS = {
             {"out_dtype": HALF},
         ),
         "scaled_grouped_mm e4m3 8 x (64x256x128) nt 2d3d row → bf16",
+    ),
+    "convolution": (
+        Problem.create(
+            "convolution",
+            (channels_last(HALF, 32, 64, 56, 56), channels_last(HALF, 128, 32, 3, 3)),
+            {"stride": "2x2", "padding": "1x1", "dilation": "1x1", "groups": 2},
+        ),
+        "convolution bf16 2x25088x64x288 nt 32x56x56 kernel 3x3 stride 2x2 padding 1x1",
+    ),
+    "convolution, contiguous": (
+        Problem.create("convolution", (rows(FLOAT, 1, 3, 224), rows(FLOAT, 8, 3, 5), rows(FLOAT, 8)), {"dilation": 2}),
+        "convolution fp32 216x8x15 tt 1x224 kernel 5 dilation 2 bias",
     ),
     "fused": (
         fused_problem("reduction", (HALF, FLOAT), "3f2a91b0" * 4, {"r0_": 1024, "x": 512}, {"num_load": 3}),

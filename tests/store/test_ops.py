@@ -85,7 +85,9 @@ def test_names_of_the_toy_op() -> None:
 
 def test_an_unknown_op() -> None:
     """The error lists what is known."""
-    with pytest.raises(RecordError, match="unknown op 'conv'; known ops: addmm, baddbmm, bmm, grouped_mm, int_mm"):
+    with pytest.raises(
+        RecordError, match="unknown op 'conv'; known ops: addmm, baddbmm, bmm, convolution, grouped_mm, int_mm"
+    ):
         find_op("conv")
 
 

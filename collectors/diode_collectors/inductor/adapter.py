@@ -40,6 +40,8 @@ __all__ = [
 POLICY_ANNOTATION = "diode_choice_policy"
 """Key in a choice's ``annotations`` under which a hook that filtered the list leaves its name."""
 
+TRANSPOSED = "transposed_convolution"
+"""Op of transposed convolutions, which this version stores whole and knows no sizes of."""
 _NUMBERS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps")
 _get_numbers = itemgetter(*_NUMBERS)
 _ARGUMENT = re.compile(r"(\w+)=('[^']*'|[^,\s]+)")
@@ -95,14 +97,19 @@ def problem_of_nodes(
         RecordError: an op or inputs that are not a known matrix product.
     """
     inputs = tuple(_tensor_spec(node, hint_override, sizes or {}) for node in input_nodes)
-    found = {name: plain for name, value in (scalars or {}).items() if (plain := _number(value)) is not None}
+    words = {name: value for name, value in (scalars or {}).items() if isinstance(value, str)}
+    numbers = {name: value for name, value in (scalars or {}).items() if name not in words}
+    found = {**words, **{name: plain for name, value in numbers.items() if (plain := _number(value)) is not None}}
     op = op_name.partition("-")[0]
+    is_convolution = op in OPS and OPS[op].is_convolution
+    if found.pop("transposed", False) and is_convolution:
+        op = TRANSPOSED
     dtypes = {spec.dtype for spec in inputs}
     # A scale has the dtype of some outputs, so only A's dtype tells whether the output has another.
     usual = {inputs[0].dtype} if op in OPS and OPS[op].is_scaled and inputs else dtypes
     if out_dtype is not None and dtype_name(out_dtype) not in usual:
         found["out_dtype"] = dtype_name(out_dtype)
-    if _FLOAT32 in usual and _tf32_is_asked():
+    if _FLOAT32 in usual and _tf32_is_asked(is_convolution=is_convolution):
         found["ALLOW_TF32"] = True
     return Problem.create(op, inputs, found)
 
@@ -166,12 +173,12 @@ def config_of_choice(choice: Any) -> KernelConfig:
     if backend == "extern":
         return KernelConfig(f"aten::{choice.name}")
     if backend == "triton":
-        arguments = _described(choice.description) or _arguments_of_info(info)
+        arguments = described(choice.description) or _arguments_of_info(info)
         if dtype_name(choice.input_nodes[0].get_dtype()) != _FLOAT32:
             arguments.update(_without_tf32(arguments))
         return kernel_config(choice.name, arguments)
     if backend in {"subgraph", "cpp"}:
-        return kernel_config(choice.name, _described(choice.description) if backend == "subgraph" else {})
+        return kernel_config(choice.name, described(choice.description) if backend == "subgraph" else {})
     if not backend:
         raise RecordError(f"the choice {choice.name!r} does not say which backend made it")
     kind = str(info.get("op_type") or _COUNTER.sub("", choice.name))
@@ -224,10 +231,14 @@ def _with_sizes(expression: Any, sizes: Mapping[Any, int]) -> Any:
     return expression.subs({symbol: sizes[symbol] for symbol in symbols & sizes.keys()}) if symbols else expression
 
 
-def _tf32_is_asked() -> bool:
+def _tf32_is_asked(*, is_convolution: bool) -> bool:
     import torch
 
-    return getattr(torch.backends.cuda.matmul, "fp32_precision", None) == "tf32"
+    if not is_convolution:
+        return getattr(torch.backends.cuda.matmul, "fp32_precision", None) == "tf32"
+    # By default cuDNN may use TF32, and matrix products may not.
+    precision = getattr(getattr(torch.backends.cudnn, "conv", None), "fp32_precision", None)
+    return bool(torch.backends.cudnn.allow_tf32) if precision is None else precision == "tf32"
 
 
 def _number(value: object) -> Scalar | None:
@@ -280,7 +291,7 @@ def _tf32_of(uid: str, group: list[Any]) -> NDArray[np.bool_]:
     return np.array([value in {True, "True"} for value in values], dtype=np.bool_)
 
 
-def _described(description: str) -> dict[str, Any]:
+def described(description: str) -> dict[str, Any]:
     """Parse ``ACC_TYPE='tl.float32', BLOCK_K=16, num_warps=1``, as Triton choices print their arguments."""
     return {name: _literal(text) for name, text in _ARGUMENT.findall(description)}
 

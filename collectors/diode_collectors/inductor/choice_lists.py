@@ -5,7 +5,10 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from diode_collectors.inductor.adapter import annotations_of, fast_accum_of, problem_of_nodes
+from diode_collectors.inductor.adapter import annotations_of, described, fast_accum_of, problem_of_nodes
+from diode_store.errors import RecordError
+from diode_store.ops import OPS
+from diode_store.ops.convolving import GROUPS, PADDING, STRIDE, USUAL, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,9 +31,8 @@ def problem_of_choices(name: str, input_nodes: Sequence[Any], choices: Sequence[
     out_dtype = next((layout.dtype for layout in layouts if layout is not None), None)
     overrides = (getattr(choice, "hint_override", None) for choice in choices)
     hint_override = next((override for override in overrides if override is not None), None)
-    return problem_of_nodes(
-        name, input_nodes, scalars=_scalars(choices), out_dtype=out_dtype, hint_override=hint_override
-    )
+    scalars = convolution_scalars(choices) if name in OPS and OPS[name].is_convolution else _scalars(choices)
+    return problem_of_nodes(name, input_nodes, scalars=scalars, out_dtype=out_dtype, hint_override=hint_override)
 
 
 def template_hashes_of(choices: Iterable[Any]) -> dict[str, str]:
@@ -50,6 +52,29 @@ def _scalars(choices: Sequence[Any]) -> dict[str, Any]:
     calls = (getattr(choice, "kwargs", None) for choice in choices)
     arguments = next((call for call in calls if isinstance(call, dict) and "alpha" in call), {})
     return {**{name: arguments[name] for name in ("alpha", "beta") if name in arguments}, **fast_accum}
+
+
+def convolution_scalars(choices: Sequence[Any]) -> dict[str, Any]:
+    """Return the stride, padding, dilation and groups of a convolution, and ``transposed`` if it is that.
+
+    The vendor's choice has them as the call's arguments, a template's choice prints those that templates support.
+
+    Raises:
+        RecordError: no choice says them.
+    """
+    for choice in choices:
+        call = getattr(choice, "kwargs", None)
+        if isinstance(call, dict) and STRIDE in call:
+            listed = {name: joined([int(each) for each in call[name]]) for name in USUAL}
+            transposed = {"transposed": True} if call.get("transposed") else {}
+            return {**listed, GROUPS: int(call[GROUPS]), **transposed}
+    for choice in choices:
+        told = described(getattr(choice, "description", "") or "")
+        axes = [axis for axis in "DHW" if f"KERNEL_{axis}" in told]
+        if axes:
+            named = {name: joined([told[f"{name.upper()}_{axis}"] for axis in axes]) for name in (STRIDE, PADDING)}
+            return {**named, GROUPS: told.get("GROUPS", 1)}
+    raise RecordError("no choice of the convolution says its stride and padding")
 
 
 def _arguments_of(choice: Any) -> list[Mapping[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diode_collectors.problems.convolutions import check_convolution
 from diode_store.candidates.operands import ACCESS_BYTES
 from diode_store.errors import RecordError, SettingsError
 from diode_store.ops import OPS
@@ -29,6 +30,9 @@ def check_sizes(shape: ProblemShape) -> None:
     op, entry = shape.op, OPS[shape.op]
     if entry.is_plain:
         return
+    if entry.is_convolution:
+        check_convolution(shape)
+        return
     if shape.dtype not in entry.dtypes:
         raise SettingsError(f"{op} takes no {shape.dtype}; known dtypes: {', '.join(entry.dtypes)}")
     if shape.layout not in entry.layouts:
@@ -51,7 +55,7 @@ def check_dimensions(shape: ProblemShape) -> None:
         SettingsError: they do not.
     """
     op, entry = shape.op, OPS[shape.op]
-    if not (entry.is_scaled or entry.is_grouped):
+    if not (entry.is_scaled or entry.is_grouped or entry.is_convolution):
         raise SettingsError(f"{op} has no dimensions beside its sizes, but {', '.join(dict(shape.dimensions))}")
     if shape.dimension("bias") and shape.dimension("out_dtype") == "float32":
         raise SettingsError(f"{op} adds no bias to an output in fp32; leave out the bias, or out=fp32")

@@ -30,7 +30,7 @@ class Layer:
     rows: int = 1
     """Rows of A for each unit of M, such as the experts of each token."""
     words: str = ""
-    """Dimensions in the form of ``parse_problem``, such as ``row/fast``."""
+    """Dimensions in the form of ``parse_problem``, such as ``row/fast``; of a convolution everything but the batch."""
     is_weight_gradient: bool = False
     """True if N and K are the sizes of the output, and M that of the summed dimension."""
 
@@ -133,6 +133,24 @@ def convolution(name: str, image: int, channels: int, into: int, kernel: int, im
     return (Layer(name, into, channels * kernel * kernel, m=tuple(count * image * image for count in images)),)
 
 
+def image_convolution(
+    name: str,
+    size: int,
+    channels: int,
+    into: int,
+    kernel: int,
+    stride: int = 1,
+    padding: int = 0,
+    groups: int = 1,
+) -> tuple[Layer, ...]:
+    """Return a convolution of square images, each M of them; ``size`` is their width and height."""
+    named = {"stride": stride, "padding": padding, "groups": groups}
+    usual = {"stride": 1, "padding": 0, "groups": 1}
+    words = "/".join(f"{word}{value}" for word, value in named.items() if value != usual[word])
+    sizes = f"{channels}x{size}x{size}:{into}x{kernel}x{kernel}"
+    return (Layer(name, into, channels, "convolution", words=f"{sizes}/{words}".rstrip("/")),)
+
+
 def attention_products(head_size: int, length: int, heads: int, queries: int = 0) -> tuple[Layer, ...]:
     """Return attention's two batched products, ``queries`` (else ``length``) positions over ``length``."""
     m = queries or length
@@ -156,6 +174,7 @@ BLOCKS: dict[str, Callable[..., tuple[Layer, ...]]] = {
         vision,
         experts,
         convolution,
+        image_convolution,
         attention_products,
     )
 }

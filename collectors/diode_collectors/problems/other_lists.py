@@ -1,4 +1,4 @@
-"""Estimates of the kernels that Inductor lists for int8, scaled and grouped products and for sums of products.
+"""Estimates of the kernels that Inductor lists for int8, scaled and grouped products, sums, and convolutions.
 
 The lists are those of torch 2.11 for NVIDIA GPUs.
 """
@@ -25,6 +25,8 @@ class _Lists(NamedTuple):
 
 
 _PLAIN = {"int_mm": _Lists(11, 11), "mm_plus_mm": _Lists(10, 10), "scaled_mm": _Lists(92, 1240)}
+_CONVOLUTION = 17
+"""Configs of ``triton::convolution2d``; small sizes make some of them equal."""
 _SCALED_TMA = _Lists(13, 635)
 
 
@@ -32,6 +34,8 @@ def count_other(
     problem: SweepProblem, space: SearchSpace, *, shared_memory_bytes: int | None, include_tma: bool
 ) -> int:
     """Return the number of choices of a problem, vendor kernels included; arguments as in ``count_choices``."""
+    if problem.entry.is_convolution:
+        return 1 + _CONVOLUTION
     if problem.entry.is_grouped:
         listed = len(
             list(grouped_configs(problem.shape, math.inf if shared_memory_bytes is None else shared_memory_bytes))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
+from diode_collectors.problems import convolutions
 from diode_collectors.problems.checks import check_dimensions, check_sizes
 from diode_collectors.problems.typed import (
     DTYPE_NAMES,
@@ -75,7 +76,8 @@ class SweepProblem:
             raise SettingsError(f"unknown op {self.op!r}; known ops: {', '.join(swept_ops())}")
         if min(self.m, self.n, self.k, self.b) < 1:
             raise SettingsError(f"sizes must be positive, not M {self.m}, N {self.n}, K {self.k}, batch {self.b}")
-        if self.b != 1 and not (self.entry.is_batched or self.entry.is_grouped):
+        has_batch = self.entry.is_batched or self.entry.is_grouped or self.entry.is_convolution
+        if self.b != 1 and not has_batch:
             batched = " and ".join(name for name in swept_ops() if OPS[name].is_batched)
             raise SettingsError(f"{self.op} has no batch, so not one of {self.b}; only {batched} have")
         if self.layout not in LAYOUTS:
@@ -83,7 +85,7 @@ class SweepProblem:
         if self.allow_tf32 and self.dtype != FLOAT32:
             raise SettingsError(f"TF32 is a way to compute float32, not {self.dtype}")
         check_sizes(self.shape)
-        if self.dimensions or self.entry.is_scaled or self.entry.is_grouped:
+        if self.dimensions or self.entry.is_scaled or self.entry.is_grouped or self.entry.is_convolution:
             check_dimensions(self.shape)
 
     @classmethod
@@ -102,6 +104,9 @@ class SweepProblem:
 
     def __str__(self) -> str:
         """Return the text that ``parse_problem`` takes: ``bmm:128x128x64:16/nt/fp16``."""
+        if self.entry.is_convolution:
+            sizes = convolutions.text_of(self.shape)
+            return "/".join([sizes, self.layout, self.short_dtype, *convolutions.words_of(self.shape)])
         dimensions = dict(self.dimensions)
         sizes = "x".join(map(str, typed_sizes((self.m, self.n, self.k), dimensions)))
         batch = f":{self.b}" if self.entry.is_batched or self.entry.is_grouped else ""
@@ -168,6 +173,8 @@ def parse_problem(
     Raises:
         SettingsError: the text is not a problem; the message says what was expected.
     """
+    if convolutions.is_convolution_text(text):
+        return _parse_convolution(text, dtype, layout, allow_tf32=allow_tf32, name=name)
     match = _SHAPE.fullmatch(text)
     if match is None:
         raise SettingsError(
@@ -193,6 +200,35 @@ def parse_problem(
         )
     except SettingsError as error:
         raise SettingsError(f"{text!r}: {error}") from error
+
+
+def _parse_convolution(text: str, dtype: str, layout: str, *, allow_tf32: bool, name: str) -> SweepProblem:
+    entry = OPS[convolutions.OP]
+    size, kernel, words = convolutions.split_text(text)
+    layout = layout if layout in entry.layouts else convolutions.usual_layout(size)
+    scalars: dict[str, Scalar] = {}
+    try:
+        for word in words:
+            found = convolutions.scalar_of(word)
+            if found is not None:
+                scalars |= found
+            elif word in LAYOUTS:
+                layout = word
+            else:
+                dtype, allow_tf32 = _convolution_dtype(word)
+        (b, m, n, k), dimensions = convolutions.sizes_of(size, kernel, scalars)
+        tf32 = allow_tf32 and dtype == FLOAT32
+        return SweepProblem(entry.name, m, n, k, b, dtype, layout, tf32, name, tuple(sorted(dimensions.items())))
+    except SettingsError as error:
+        raise SettingsError(f"{text!r}: {error}") from error
+
+
+def _convolution_dtype(word: str) -> tuple[str, bool]:
+    try:
+        return parse_dtype(word)
+    except SettingsError:
+        known = f"layouts nt, tt; dtypes {', '.join(DTYPE_NAMES)}; others {', '.join(convolutions.WORDS)}"
+        raise SettingsError(f"{word!r} is neither a layout nor a dtype; known: {known}") from None
 
 
 def made_problem(

@@ -131,7 +131,8 @@ def test_one_row_that_does_not_fit_turns_vertical() -> None:
 
 @pytest.mark.long
 def test_key_columns_are_columns_of_views(views: Warehouse) -> None:
-    """No name is misspelt, and each view has a few."""
+    """No name is misspelt, and each view that is wider than a terminal has a few."""
     columns = {view: {row["column_name"] for row in views.ask(f"DESCRIBE {view}")} for view in VIEWS}
     assert set(KEY_COLUMNS) <= set.union(*columns.values())
-    assert all(len(found & set(KEY_COLUMNS)) >= 6 for found in columns.values())
+    wide = {view: found for view, found in columns.items() if len(found) > 8}
+    assert {view for view, found in wide.items() if len(found & set(KEY_COLUMNS)) < 6} == set()

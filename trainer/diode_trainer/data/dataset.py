@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
+from diode_store.ops import FUSED_OPS, OPS
 from diode_store.system.settings import database_option
 from diode_store.system.urls import redact, sqlite_path
 from diode_store.timing.noise import OTHER_SIGMAS
@@ -27,6 +28,8 @@ _INGEST = "ingest measurements first, such as the bundled ones: `diode-ingest --
 FEW = f"drop --op or --dtype if they leave too much out, or {_INGEST.format('')}"
 """Remedy for too few problems."""
 
+NOT_LEARNED = (*FUSED_OPS, *(name for name, op in OPS.items() if op.is_convolution))
+"""Ops whose timings are kept and that no model learns from: features describe matrix products."""
 UNKNOWN_OPS = "unknown_ops"
 """Entry of a lineage: problems left out because the table of ops does not know their op, by op."""
 _ENOUGH_PROBLEMS = 40

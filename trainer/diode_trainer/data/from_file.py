@@ -13,7 +13,7 @@ from diode_store.errors import DatasetError
 from diode_store.records import STOCK_POLICY
 from diode_store.timing.noise import noisiest
 from diode_store.timing.plausible import without_implausible
-from diode_trainer.data.dataset import Examples, ExampleSet, canonical, with_unknown
+from diode_trainer.data.dataset import NOT_LEARNED, Examples, ExampleSet, canonical, with_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -35,8 +35,8 @@ def load_measurements(
     for m in measurements:
         if m.problem.is_unknown:
             unknown[m.problem.key] = m.problem.op
-        elif not m.problem.is_known:
-            continue  # a fused kernel has no shape to learn from
+        elif m.problem.op in NOT_LEARNED:
+            continue
         elif _is_usable(m) and (kept := without_implausible(m)):
             usable.append(kept)
     if not usable:

@@ -19,7 +19,7 @@ from diode_store.records import Hardware, ProblemShape, Source, TimingMethod
 from diode_store.timing.noise import usual_sigma
 from diode_store.warehouse import record_fields
 from diode_trainer.corrections.correcting import MeasuredProblem
-from diode_trainer.data.dataset import ingest_first
+from diode_trainer.data.dataset import NOT_LEARNED, ingest_first
 from diode_trainer.data.from_warehouse import ExampleFilter, match_measured
 from diode_trainer.data.regimes import as_deployed
 
@@ -42,7 +42,7 @@ FROM observations
 WHERE op IN ({ops}) AND m IS NOT NULL
 AND list_contains($hardware, hardware_id) AND NOT is_replay AND flags IS NULL AND implausible IS NULL
 AND ($source IS NULL OR source = $source)
-""".replace("{ops}", ", ".join(f"'{op}'" for op in OPS))
+""".replace("{ops}", ", ".join(f"'{op}'" for op in OPS if op not in NOT_LEARNED))
 _KEYS = f"hardware_id, {', '.join(_SHAPE)}, regime"
 _CONFIG = f"""
 template, {", ".join(f"coalesce({name}, 0) AS {name}" for name in INT_COLUMNS)}, coalesce(allow_tf32, false) AS allow

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
-from diode_store.ops import FUSED_OPS, OPS, dimensions_of_text
+from diode_store.ops import OPS, dimensions_of_text
 from diode_store.records import Hardware, ProblemShape, is_vendor_template
 from diode_store.warehouse import record_fields
-from diode_trainer.data.dataset import Examples
+from diode_trainer.data.dataset import NOT_LEARNED, Examples
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -151,7 +151,7 @@ class _Dimensions:
             int(self.cases[name][case]) for name in ("hardware_id", "environment_id", "problem_id")
         )
         if problem not in self.shapes:
-            if self.ops[problem] not in FUSED_OPS:  # no model learns from these
+            if self.ops[problem] not in NOT_LEARNED:
                 self.unknown[problem] = self.ops[problem]
             return None
         return Examples(
@@ -170,8 +170,8 @@ class _Dimensions:
 
 
 def is_known(op: str, m: int | None) -> bool:
-    """Return whether a problem of a warehouse has a shape that this version can read."""
-    return op in OPS and m is not None
+    """Return whether a problem of a warehouse has a shape that models learn from."""
+    return op in OPS and op not in NOT_LEARNED and m is not None
 
 
 def _with_none(values: NDArray[Any]) -> NDArray[Any]:

@@ -37,7 +37,12 @@ from diode_collectors.sweep.lane.eager import EagerCompiles
 from diode_collectors.sweep.lane.exclusive import DeviceLock
 from diode_collectors.sweep.lane.memory import check_indexing, check_memory, give_back
 from diode_collectors.sweep.lane.shared_kernels import shared_kernels
-from diode_collectors.sweep.lane.takeover import leave_products_to_the_autotuner, settings_for, taken_over
+from diode_collectors.sweep.lane.takeover import (
+    allow_tf32,
+    leave_products_to_the_autotuner,
+    settings_for,
+    taken_over,
+)
 from diode_collectors.sweep.lane.values import clear, give_values
 from diode_collectors.sweep.plan import recorded_space
 from diode_store.candidates.operands import has_whole_rows
@@ -215,8 +220,7 @@ class Measuring:
         self._timed_as = TimedAs(TimingMethod(), None)
         self._result = Measured()
         self._started = time.monotonic()
-        if not self._on_cpu:
-            torch.set_float32_matmul_precision("high" if problem.allow_tf32 else "highest")
+        allow_tf32(problem, on_cpu=self._on_cpu)
 
     def _compile(self, problem: SweepProblem) -> Exception | None:
         """Return the exception that ended the compile, at best ``_EnoughError``; raising would keep cache files."""

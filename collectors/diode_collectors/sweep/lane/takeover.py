@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from torch._inductor.choices import InductorChoices
 
+    from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.problems.search_space import SearchSpace
 
 _PRUNE = "early_config_prune"
@@ -71,8 +72,9 @@ def settings_for(space: SearchSpace, *, on_cpu: bool, include_tma: bool) -> dict
         "benchmark_template_fusion": False,
         "autotune_in_subproc": False,
         "pipeline_max_autotune_gemm": False,
-        # Measure the requested sizes.
+        # Measure the requested sizes, and convolutions in the requested memory format.
         "shape_padding": False,
+        "layout_optimization": False,
         "max_autotune_report_choices_stats": False,
         "freezing": on_cpu,
     }
@@ -115,6 +117,7 @@ def taken_over(autotuner: Autotuner, settings: Mapping[str, Any]) -> Iterator[No
         preprocessing = cache.preprocessing_fns
         cache.preprocessing_fns = [*preprocessing, autotuner.offered]
         stack.enter_context(_grouped_list_taken_over(autotuner))
+        stack.enter_context(_pointwise_convolutions_kept())
         try:
             yield
         finally:
@@ -135,6 +138,20 @@ def leave_products_to_the_autotuner() -> None:
     with torch.backends.mkldnn.flags(enabled=False):
         for name in ("_mkldnn_fusion_init", "_mkldnn_weight_pack_init"):
             getattr(mkldnn_fusion, name, lambda: None)()
+
+
+def allow_tf32(problem: SweepProblem, *, on_cpu: bool) -> None:
+    """Let kernels compute a float32 problem in TF32 from now on if it allows that, else not."""
+    import torch
+
+    cudnn: Any = torch.backends.cudnn
+    if not problem.entry.is_convolution:
+        if not on_cpu:
+            torch.set_float32_matmul_precision("high" if problem.allow_tf32 else "highest")
+    elif hasattr(getattr(cudnn, "conv", None), "fp32_precision"):
+        cudnn.fp32_precision = cudnn.conv.fp32_precision = "tf32" if problem.allow_tf32 else "ieee"
+    else:
+        cudnn.allow_tf32 = problem.allow_tf32
 
 
 @contextmanager
@@ -160,3 +177,32 @@ def _grouped_list_taken_over(autotuner: Autotuner) -> Iterator[None]:
     finally:
         if prune is not None:
             setattr(mm_grouped, _PRUNE, prune)
+
+
+@contextmanager
+def _pointwise_convolutions_kept() -> Iterator[None]:
+    """Keep Inductor from lowering a 1 x 1 convolution as a matrix product, so that its own kernels are timed.
+
+    With max-autotune Inductor makes it a product before it lists a choice. A sweep measures the product apart.
+    """
+    import torch._inductor.config as inductor_config
+    from torch._inductor.kernel import conv
+
+    convert, templates = conv.convert_1x1_conv_to_mm, conv.use_triton_template
+
+    def keep(x: Any, weight: Any, bias: Any) -> Any:
+        spatial = len(weight.get_size()) - 2
+        ones, zeros = [1] * spatial, [0] * spatial
+        # Without max-autotune there is no product, and no template unless the check for one is replaced.
+        with inductor_config.patch(max_autotune=False, max_autotune_gemm=False, conv_1x1_as_mm=False):
+            conv.use_triton_template = lambda *_, **__: True
+            try:
+                return conv.convolution(x, weight, bias, ones, zeros, ones, False, zeros, 1)  # noqa: FBT003 - not transposed
+            finally:
+                conv.use_triton_template = templates
+
+    conv.convert_1x1_conv_to_mm = keep
+    try:
+        yield
+    finally:
+        conv.convert_1x1_conv_to_mm = convert
