@@ -65,6 +65,15 @@ def test_seconds_are_told_apart() -> None:
     }
 
 
+def test_fused_kernels_are_counted_by_what_the_hook_did() -> None:
+    """A line of the page, without what there is none of; no line without any."""
+    report = report_of([], {"fused_picked": 3, "fused_untuned": 1000, "fused_stock": 0}, {})
+    expected = "1,003 fused kernels: 3 with a measured config, 1,000 left to Inductor's heuristics"
+    assert expected in str(report).splitlines()
+    assert report.to_plain()["fused"] == {"with a measured config": 3, "left to Inductor's heuristics": 1000}
+    assert "fused" not in str(report_of([], {}, {}))
+
+
 def test_coordinate_descent_is_remarked_on_where_it_is_most_of_it() -> None:
     """The remark names what leaves it out."""
     assert report_of([], {}, METRICS).remark == (

@@ -29,6 +29,12 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
     "waiting for compiled kernels": ("async_compile.wait",),
 }
 """Part → endings of the names of its metrics."""
+_FUSED = {
+    "fused_picked": "with a measured config",
+    "fused_untuned": "left to Inductor's heuristics",
+    "fused_stock": "as Inductor tunes them",
+}
+"""Count of the hook → how the configs of these fused kernels were chosen."""
 _WHOLE = ("_compile.compile_inner", "backward._backward_impl")
 """Metrics of whole compiles, forward and backward."""
 _AFTER_COMPILING = ("CachingAutotuner.benchmark_all_configs", _COORDINATE_DESCENT)
@@ -79,6 +85,8 @@ class Report:
     """Seconds of all compiles, and of the tuning in first calls after them."""
     parts: tuple[Part, ...]
     """Parts of the seconds; some run beside others, so that the parts do not add up."""
+    fused: Mapping[str, int]
+    """Numbers of fused kernels by the choice of their configs, without zeros."""
     remark: str | None
     """Largest saving of time, if it is not the choice of GEMMs; else None."""
 
@@ -99,6 +107,9 @@ class Report:
         blocks = [head]
         if self.cached_graphs:
             blocks.append(f"{counted(self.cached_graphs, 'graph')} from the compile cache, {_CHOSEN_BEFORE}")
+        if self.fused:
+            told = ", ".join(f"{count:,} {how}" for how, count in self.fused.items())
+            blocks.append(f"{counted(sum(self.fused.values()), 'fused kernel')}: {told}")
         columns = ("op", "calls", "by", "kept", "predicted us", "vendor us", "why")
         rows = [
             (o.op, o.calls, o.decided_by, _kept(o.picked), _us(o.predicted_us), _us(o.vendor_us), _why(o))
@@ -157,7 +168,8 @@ def report_of(
     if total and descent > _MUCH * total:
         saves = '`options={"max_autotune_gemm": True}` leaves it out'
         remark = f"{descent:.0f} s of {total:.0f} are coordinate descent; {saves}"
-    return Report(_lines(decisions), from_cache, int(stats.get("failed_graphs", 0)), total, tuple(parts), remark)
+    fused = {how: int(stats[name]) for name, how in _FUSED.items() if stats.get(name)}
+    return Report(_lines(decisions), from_cache, int(stats.get("failed_graphs", 0)), total, tuple(parts), fused, remark)
 
 
 def _lines(decisions: Iterable[Decision]) -> tuple[OpLine, ...]:
