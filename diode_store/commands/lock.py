@@ -21,7 +21,8 @@ from diode_store.command_line.options import takes_options
 from diode_store.command_line.render import counted
 from diode_store.commands.exporters import measured_devices, only_device
 from diode_store.commands.query import ForceOption, OpOption, connected
-from diode_store.ops import OPS
+from diode_store.ops import FUSED_OPS, OPS
+from diode_store.ops.fused import fused_template
 from diode_store.records import REGIME_NAMES
 
 if TYPE_CHECKING:
@@ -151,10 +152,17 @@ def _unhashed(picks: Sequence[Pick], *, allow_changed_template: bool) -> list[st
         if not first.is_vendor and pick.template_hashes[first.template] is None:
             counts[first.template] = counts.get(first.template, 0) + 1
     return [
-        f"{counted(number, 'pick')} of {uid}: its source was not recorded, so torch {picks[0].environment.torch} alone"
-        " takes them (--allow-changed-template lets others)"
+        f"{counted(number, 'pick')} of {uid}{_why_one_torch(uid)} torch {picks[0].environment.torch} alone takes them"
+        " (--allow-changed-template lets others)"
         for uid, number in sorted(counts.items())
     ]
+
+
+def _why_one_torch(uid: str) -> str:
+    """Return why one version of torch alone takes picks of a template."""
+    if uid in map(fused_template, FUSED_OPS):
+        return ": versions of torch may compile the same source differently, so"
+    return ": its source was not recorded, so"
 
 
 def _print(made: Picks, output: Path, notes: Sequence[str], *, as_json: bool) -> None:

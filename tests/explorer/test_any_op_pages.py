@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,9 @@ from diode_explorer.pages.coverage.holes import Filling
 from diode_explorer.pages.coverage.page import COVERAGE
 from diode_explorer.pages.page import Page
 from diode_explorer.pages.problem.page import PROBLEM
-from diode_store.records import Problem, TensorSpec
+from diode_store.candidates.names import kernel_config
+from diode_store.ops.fused import fused_problem
+from diode_store.records import Problem, TensorSpec, Timing
 from diode_store.warehouse.store import Store
 from paged import facts, parts, rows
 
@@ -61,6 +64,24 @@ def test_an_unknown_op_has_a_page(feed: Feed) -> None:
     assert "speed" not in facts(page["problem"])
     assert [row["runtime_us"] for row in rows(page["configs"])] == [10.0, 20.0]
     assert not page.keys() & {"reproduce", "ranking"}
+
+
+def test_a_fused_kernel_has_a_page(database_url: str) -> None:
+    """Its configs are told apart by their blocks; nothing in it speaks of M, N and K."""
+    problem = fused_problem("reduction", ("bfloat16",), "3f2a91b0" * 4, {"x": 512, "r0_": 1024})
+    configs = [kernel_config("triton::reduction", {"XBLOCK": x, "R0_BLOCK": 512, "num_warps": 4}) for x in (1, 8)]
+    timings = tuple(map(Timing, configs, (12.0, 10.0)))
+    with Store.open(database_url) as store:
+        store.write([replace(samples.measurement(1, problem=problem), timings=timings)])
+    with Feed(database_url) as feed:
+        page = parts(feed, PROBLEM, problem=problem.key.hex())
+        assert page["problem"].part.title == "reduction bf16 x512 r0_1024 3f2a91b0"  # type: ignore[union-attr] # as above
+        assert [row["blocks"] for row in rows(page["configs"])] == ["R0_BLOCK=512 XBLOCK=8", "R0_BLOCK=512 XBLOCK=1"]
+        heads = [column.head for column in page["configs"].part.columns]  # type: ignore[union-attr]
+        assert heads[:5] == ["place", "template", "blocks", "stages", "warps"]
+        assert not page.keys() & {"reproduce", "ranking"}
+        listed = rows(parts(feed, PROBLEM)["problems"])
+    assert [row["problem"] for row in listed] == ["reduction bf16 x512 r0_1024 3f2a91b0"]
 
 
 def test_a_scaled_product_has_a_page(feed: Feed) -> None:

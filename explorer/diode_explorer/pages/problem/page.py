@@ -15,6 +15,7 @@ from diode_store.command_line.render import counted
 from diode_store.devices.descriptor import describe
 from diode_store.errors import SettingsError
 from diode_store.ops import OPS
+from diode_store.ops.fused import is_fused
 from diode_store.ops.work import flops
 from diode_store.records import TimingMethod
 from diode_store.timing.roofline import roofline
@@ -22,7 +23,7 @@ from diode_trainer.report.parts import COUNT, NUMBER, TIME, Column, Command, Fac
 from diode_trainer.report.questions import Extended, Question, where
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from diode_explorer.pages.page import Asked
     from diode_store.records import Hardware, ProblemShape
@@ -88,6 +89,7 @@ SELECT
     c.num_stages,
     c.num_warps,
     c.kwargs,
+    named_blocks(c.kwargs) AS blocks,
     c.allow_tf32,
     t.runtime_us,
     t.runtime_us / min(t.runtime_us) OVER () AS ratio,
@@ -128,6 +130,9 @@ _NUMBERS = {
     "num_warps": "warps",
 }
 """Columns of a config → their heads."""
+_OF_PRODUCTS = tuple(Column(name, head, COUNT) for name, head in _NUMBERS.items())
+_OF_FUSED = (Column("blocks", "blocks"), *_OF_PRODUCTS[-2:])
+"""Columns of a config of a fused kernel, whose blocks have names."""
 _RANKED = (Column("predicted_us", "predicted, us", NUMBER, 2), Column("model_place", "model's place", COUNT))
 _MOST = 100
 """Maximum configs in the table; the picture has all."""
@@ -165,7 +170,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
     yield _picture(source, case)
     if shape and (command := _command(shape, case)):
         yield command
-    yield _table(source)
+    yield _table(source, _OF_FUSED if is_fused(case["op"]) else _OF_PRODUCTS)
     yield _elsewhere(values)
 
 
@@ -272,7 +277,7 @@ def _command(shape: ProblemShape, case: Mapping[str, Any]) -> Command | None:
     )
 
 
-def _table(times: Question | Extended) -> Table:
+def _table(times: Question | Extended, columns: Sequence[Column]) -> Table:
     return Table(
         "configs",
         "Configs",
@@ -280,7 +285,7 @@ def _table(times: Question | Extended) -> Table:
         (
             Column("place", "place", COUNT),
             Column("template", "template"),
-            *(Column(name, head, COUNT) for name, head in _NUMBERS.items()),
+            *columns,
             Column("runtime_us", "time, us", NUMBER, 2),
             Column("ratio", "time / best", NUMBER, 3),
             *(_RANKED if isinstance(times, Extended) else ()),
@@ -320,7 +325,7 @@ def _elsewhere(values: Mapping[str, Value]) -> Table:
 PROBLEM = Page(
     "problem",
     "Problem",
-    "All configs of one matrix product on one device.",
+    "All configs of one problem on one device.",
     (
         Parameter("problem", "problem", is_shown=False),
         cases.DEVICE,
