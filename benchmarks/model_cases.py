@@ -55,6 +55,7 @@ WAYS = {
     "eager": "eager",
     "max-autotune": '`mode="max-autotune"`',
     "max-autotune-zero": '`mode="max-autotune"`, zero',
+    "max-autotune-adaptive": '`mode="max-autotune"`, adaptive',
     "max-autotune-top_k": '`mode="max-autotune"`, top 3',
 }
 """Ways to run a model, by their names in tables."""

@@ -32,6 +32,7 @@ from torch._inductor.async_compile import AsyncCompile  # noqa: E402
 from whole_models import DEVICE, WORKLOADS, Workload  # noqa: E402
 
 from diode_collectors.inductor.device import detect_environment  # noqa: E402
+from diode_collectors.matmul import collect_to_spool  # noqa: E402
 from diode_integration.choices import DiodeInductorChoices  # noqa: E402
 
 _ROUNDS = 9
@@ -63,6 +64,7 @@ WAYS = {
     "top_k": Way(_GEMM, {"top_k_configs": 3}),
     "max-autotune": Way(_ALL),
     "max-autotune-zero": Way(_ALL, {"mode": "zero"}),
+    "max-autotune-adaptive": Way(_ALL, {"mode": "adaptive"}),
     "max-autotune-top_k": Way(_ALL, {"top_k_configs": 3}),
 }
 
@@ -76,9 +78,11 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--checkpoint", type=Path)
     parser.add_argument("--warm-up", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--spool", type=Path)
     options = parser.parse_args()
     line = {"model": options.model, "repeat": options.repeat, "warm_up": options.warm_up, **_where()}
-    line["ways"] = found = _measure(options)
+    with collect_to_spool(options.spool) if options.spool else nullcontext():
+        line["ways"] = found = _measure(options)
     with options.output.open("a") as output:
         output.write(json.dumps(line) + "\n")
     print(options.model, *(_summary(way, found[way]) for way in found), sep="; ", file=sys.stderr)
@@ -137,7 +141,7 @@ def _compile(
     if way.options is None:
         return workload.call, {"first_call_s": None, "kernels_benchmarked": 0, "hook": {}}
     handler = DiodeInductorChoices(checkpoint, enable_fallback=False, **way.hook) if way.hook is not None else None
-    skips = counters["inductor"]["cudagraph_skips"]
+    skips, benchmarks = counters["inductor"]["cudagraph_skips"], _benchmarks()
     with from_nothing(handler) as timings, inductor_config.patch(autotune_local_cache=False):
         # A graph break would leave frames behind that the next way finds compiled.
         compiled = torch.compile(own_code(workload.call), options=way.options, fullgraph=True)
@@ -153,9 +157,16 @@ def _compile(
         "kernels_benchmarked": sum(map(len, timings)),
         "benchmarked": _by_template(choice for found in timings for choice in found),
         "tuned": len(timings),
+        "inductor_benchmarks": _benchmarks() - benchmarks,
         "cudagraph_skips": counters["inductor"]["cudagraph_skips"] - skips,
         "hook": _what_it_did(handler) if handler else {},
     }
+
+
+def _benchmarks() -> int:
+    """Return how often Inductor's own benchmarker timed anything on the GPU, fused kernels too."""
+    counted = counters["inductor"].items()
+    return sum(count for name, count in counted if name.startswith("benchmarking.") and name.endswith(".benchmark_gpu"))
 
 
 def _by_template(choices: Iterable[Any]) -> dict[str, int]:
