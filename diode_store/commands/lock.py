@@ -21,7 +21,7 @@ from diode_store.command_line.options import takes_options
 from diode_store.command_line.render import counted
 from diode_store.commands.exporters import measured_devices, only_device
 from diode_store.commands.query import ForceOption, OpOption, connected
-from diode_store.ops import FUSED_OPS, OPS
+from diode_store.ops import FUSED_OPS
 from diode_store.ops.fused import fused_template
 from diode_store.records import REGIME_NAMES
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from diode_store.exchange.picks import Pick, Picks
-    from diode_store.ops import Problem
     from diode_store.warehouse.hardware import StoredHardware
     from diode_store.warehouse.store import Store
 
@@ -102,8 +101,8 @@ def lock(
     with progress("locking, problems") as advance:
         for item in ranked_ties.ranked(connection, device.id, found.id, options.op, options.regime):
             advance(1)
-            why = _why_no_pick(item.problem)
-            if why is not None:
+            if item.problem.is_unknown:
+                why = item.problem.why_no_shape
                 left_out[why] = left_out.get(why, 0) + 1
                 continue
             picks.append(Pick(item.problem, item.configs, found.environment, item.runtime_us, item.regime))
@@ -114,15 +113,6 @@ def lock(
     made = Picks.of(device.hardware, picks, allow_changed_template=allow_changed_template)
     made.write(output, force=force)
     _print(made, output, notes, as_json=as_json)
-
-
-def _why_no_pick(problem: Problem) -> str | None:
-    """Return why the hook looks up no pick for a problem; None if it does."""
-    if problem.is_unknown:
-        return problem.why_no_shape
-    if problem.is_known and OPS[problem.op].is_convolution:
-        return f"the hook does not choose kernels of {problem.op}"
-    return None
 
 
 def _device(store: Store, name: str | None) -> StoredHardware:

@@ -171,7 +171,10 @@ def check_dimensions(stated: object, problem: Problem) -> None:
 
 def _check_layout(layout: object, problem: Problem) -> None:
     first, second, _ = OPS[problem.op].operands
-    allowed = [_letters(problem.inputs[i].size, problem.inputs[i].stride) for i in (first, second)]
+    if OPS[problem.op].is_convolution:
+        allowed = list(problem.shape.layout)
+    else:
+        allowed = [_letters(problem.inputs[i].size, problem.inputs[i].stride) for i in (first, second)]
     letters = typed(layout, str, "layout", "two letters")
     if len(letters) != len(allowed) or any(a not in b for a, b in zip(letters, allowed, strict=True)):
         raise RecordError(f"layout {layout!r} contradicts the inputs' strides, which make it {problem.shape.layout!r}")

@@ -21,6 +21,7 @@ from diode_integration.inductor.candidates import KnownLists
 from diode_integration.inductor.entry import AbstainedCall, CallMark, RankedCall
 from diode_integration.inductor.listing import Lister, VendorCalls, is_multi_kernel, is_tuned, lists_for_cpu
 from diode_integration.inductor.products import over_range, product_of, unfused_us
+from diode_integration.picks import convolutions
 from diode_integration.picks.search import FilePicks, settle_picks
 from diode_integration.record.log import Graphs, Stats
 from diode_integration.record.spooling import recorder_for
@@ -30,7 +31,7 @@ from diode_store.values import safely
 from diode_trainer.policy import Mode, Policy, select
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import torch
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from diode_integration.decide.clock import Timed
     from diode_integration.decide.ranking import Model
     from diode_integration.inductor.candidates import Candidates
+    from diode_integration.inductor.entry import LowerWith
     from diode_integration.inductor.fused import Retuned
     from diode_integration.inductor.listing import CandidateOffer, Listing
     from diode_integration.inductor.products import Product
@@ -209,6 +211,16 @@ class DiodeInductorChoices(entry.Handler):
             self._stats.count("fused_untuned")
             first = fused.first_config(source) if self.policy.mode is Mode.ZERO else None
             return fused.Retuned(source.without_tuning()) if first is None else fused.retuned(source, first)
+        except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
+            self.failed(error)
+            return None
+
+    def picked_convolution(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> LowerWith | None:
+        """Return how to lower a call of ``aten.convolution`` with its picked kernel; None without a pick."""
+        try:
+            if self._picks is None or self.observe or not is_tuned() or self.graphs.is_without_model:
+                return None
+            return convolutions.picked(self._picks, self, self._hardware, arguments, named)
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
             return None

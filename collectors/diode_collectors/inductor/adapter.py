@@ -109,7 +109,7 @@ def problem_of_nodes(
     usual = {inputs[0].dtype} if op in OPS and OPS[op].is_scaled and inputs else dtypes
     if out_dtype is not None and dtype_name(out_dtype) not in usual:
         found["out_dtype"] = dtype_name(out_dtype)
-    if _FLOAT32 in usual and _tf32_is_asked(is_convolution=is_convolution):
+    if _FLOAT32 in usual and tf32_is_asked(is_convolution=is_convolution):
         found["ALLOW_TF32"] = True
     return Problem.create(op, inputs, found)
 
@@ -231,7 +231,8 @@ def _with_sizes(expression: Any, sizes: Mapping[Any, int]) -> Any:
     return expression.subs({symbol: sizes[symbol] for symbol in symbols & sizes.keys()}) if symbols else expression
 
 
-def _tf32_is_asked(*, is_convolution: bool) -> bool:
+def tf32_is_asked(*, is_convolution: bool) -> bool:
+    """Return whether float32 products, or convolutions, may be computed in TF32 in this process."""
     import torch
 
     if not is_convolution:

@@ -150,8 +150,7 @@ def _why_not(problem: Problem, *, tf32: bool) -> str | None:
     if not problem.is_known:
         return problem.why_no_shape
     if not OPS[problem.op].has_table_key:
-        others = "" if OPS[problem.op].is_convolution else "; `diode lock` can"
-        return f"Inductor's lookup tables cannot name problems of {problem.op}{others}"
+        return f"Inductor's lookup tables cannot name problems of {problem.op}; `diode lock` can"
     scalars = dict(problem.scalars)
     if scalars.get("out_dtype") != OPS[problem.op].out_dtype:
         return "a table cannot distinguish dtypes of the output"

@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 HOOK_VERSION = 14
 """Part of every cache key; raise it when the same model and policy would choose differently."""
 
+Lower = Callable[[], Any]
+"""Lowers a call as Inductor does."""
+LowerWith = Callable[[Lower], Any]
+"""Lowers a call with the kernel that somebody chose."""
 Listener = Callable[[list[Any], list[Any]], None]
 """Receives each op's choices before and after the selection; must not raise."""
 
@@ -94,6 +98,10 @@ class Handler(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
     @abstractmethod
     def fused(self, source: FusedSource, device: torch.device) -> Retuned | None:
         """Return the source of a fused kernel to compile instead; None for the source as it is."""
+
+    @abstractmethod
+    def picked_convolution(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> LowerWith | None:
+        """Return how to lower a call of ``aten.convolution`` with its picked kernel; None without a pick."""
 
     @abstractmethod
     def settled(self, decision: Decision) -> None:

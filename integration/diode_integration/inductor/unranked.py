@@ -1,4 +1,4 @@
-"""Lower ops that no model ranks without tuning them, if the hook keeps the vendor kernel.
+"""Lower ops that no model ranks without tuning them, if the hook keeps the vendor kernel or a picks file names one.
 
 With ``unknown="vendor"``, the default of zero mode, these are all such ops that have a vendor kernel. With "auto" they
 are the convolutions on a GPU that a model knows. Inductor's max-autotune makes a 1 x 1 convolution a matrix product
@@ -13,10 +13,11 @@ from __future__ import annotations
 import functools
 import sys
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from diode_collectors.inductor.convolutions import CONVOLUTION
 from diode_integration.decide.abstention import Unknown, why_vendor
 from diode_integration.decide.decision import DecidedBy, Decision
 from diode_integration.inductor.after_import import once_inductor_is_there, put_in_place
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from diode_integration.decide.models import ModelSet
+    from diode_integration.inductor.entry import Handler
     from diode_store.records import Hardware
 
 _LOWERING = "torch._inductor.lowering"
@@ -53,20 +55,7 @@ SELDOM_WINS = "what Inductor tunes instead is seldom faster"
 """Reason to keep the vendor kernel on a GPU; docs/results/whole-models-h100.md has the measurements."""
 
 
-class Owner(Protocol):
-    """Part of a handler that is asked about these ops."""
-
-    def why_untuned(self, device: torch.device | None) -> str | None:
-        """Return why to lower the next op without tuning; None if Inductor chooses."""
-
-    def settled(self, decision: Decision) -> None:
-        """Record a decision."""
-
-    def failed(self, error: Exception) -> None:
-        """Record an error inside the hook."""
-
-
-def guard(installed: Callable[[], Owner | None], undo: ExitStack) -> None:
+def guard(installed: Callable[[], Handler | None], undo: ExitStack) -> None:
     """Have Inductor lower ops that no model ranks without tuning, where the installed handler wants it."""
     once_inductor_is_there(lambda: _wrap(installed, undo), undo)
 
@@ -96,7 +85,7 @@ def lowered_ops(lowerings: Mapping[Any, Any]) -> Iterator[tuple[Unranked, Any]]:
                 yield unranked, op
 
 
-def _wrap(installed: Callable[[], Owner | None], undo: ExitStack) -> bool:
+def _wrap(installed: Callable[[], Handler | None], undo: ExitStack) -> bool:
     """Wrap the lowerings; return False if they are not registered yet."""
     lowerings = getattr(sys.modules.get(_LOWERING), "lowerings", {})
     if _ATEN.convolution.default not in lowerings:
@@ -120,11 +109,14 @@ def _short_name(op: Any) -> str:
 
 
 def _lowered(
-    unranked: Unranked, name: str, stock: Callable[..., Any], installed: Callable[[], Owner | None]
+    unranked: Unranked, name: str, stock: Callable[..., Any], installed: Callable[[], Handler | None]
 ) -> Callable[..., Any]:
     @functools.wraps(stock)
     def lower(*args: Any, **kwargs: Any) -> Any:
         owner = installed()
+        picked = owner.picked_convolution(args, kwargs) if owner is not None and name == CONVOLUTION else None
+        if picked is not None:
+            return picked(lambda: stock(*args, **kwargs))
         device = getattr(args[0], "get_device", lambda: None)() if args else None
         if owner is None or (why := owner.why_untuned(device)) is None:
             return stock(*args, **kwargs)

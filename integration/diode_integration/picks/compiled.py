@@ -90,8 +90,8 @@ class ChosenKernels:
     ) -> None:
         """Note an op that Inductor timed; some versions of torch pass more arguments than others."""
         try:
-            if os.getpid() != self._pid or name not in OPS or OPS[name].is_convolution:
-                return  # the hook looks up no picks of convolutions
+            if os.getpid() != self._pid or name not in OPS:
+                return
             fastest = sorted(
                 (choice for choice, milliseconds in timings.items() if 0 < milliseconds < math.inf), key=timings.get
             )

@@ -101,6 +101,16 @@ class FilePicks:
         self._count("picks_missed")
         return None
 
+    def convolution(self, problem: Problem, hardware: Hardware) -> Sought | None:
+        """Return the pick for a convolution; None without one that can be used."""
+        pick = self._pick(problem, hardware)
+        if pick is None:
+            return None
+        if self.takes(pick, pick.configs[0].template, None):
+            return Sought(self, pick, hardware, problem.op, rank=0, has_vendor=True)
+        self._count("picks_missed")
+        return None
+
     def takes(self, pick: Pick, template: str, source: str | None) -> bool:
         """Return whether to take picks of a template; if not, log the reason once.
 
@@ -186,6 +196,8 @@ class Sought:
     """Candidate of that config; None if another device compiles."""
     stand_ins: list[KernelTemplateChoice] = field(default_factory=list)
     """Vendor kernels beside it, which cost nothing, in case its code cannot be generated."""
+    has_vendor: bool = False
+    """True if vendor kernels are among the marked choices of an op whose list the hook does not see."""
     is_found_before: bool = False
     """True if an earlier call of the op had a picked kernel."""
     seconds: float = 0.0
@@ -301,7 +313,8 @@ def _without_pick(
     sought: Sought, choices: list[Any], marks: list[PickMark | None], *, observe: bool
 ) -> tuple[list[Any], Decision] | None:
     """Return the vendor kernel if Inductor cannot generate the pick's code; else None, and the model decides."""
-    stand_ins = [choice for choice, mark in zip(choices, marks, strict=True) if mark and mark.sought.stand_ins]
+    replaced = [mark is not None and (bool(mark.sought.stand_ins) or mark.sought.has_vendor) for mark in marks]
+    stand_ins = [choice for choice, is_replaced in zip(choices, replaced, strict=True) if is_replaced]
     vendor_is_kept = bool(stand_ins) and not observe
     sought.source.missed(sought.pick, vendor_is_kept=vendor_is_kept)
     if not vendor_is_kept:

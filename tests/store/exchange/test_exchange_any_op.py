@@ -229,8 +229,10 @@ def test_foreign_formats_say_what_they_leave_out(
     result = diode("export", "--format", fmt, "-o", str(tmp_path / "out.json"), *space)
     assert result.code == 0, result.err
     said = result.err.splitlines()
-    assert [row.split(" ", 1)[1] for row in said if "conv" in row] == [unknown]
-    assert [row.split(" ", 1)[1] for row in said if " scaled_mm" in row] == [dimensions]
+    assert [row.split(" ", 1)[1] for row in said if ": conv is" in row] == [unknown]
+    for op in ("scaled_mm", "convolution"):
+        assert [row.split(" ", 1)[1] for row in said if f" {op}" in row] == [dimensions.replace("scaled_mm", op)]
+    assert sum("reduction is a fused kernel, not a matrix product" in row for row in said) == 1
 
 
 def test_picks_leave_out_unknown_ops(store: Store, diode: RunCommand, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import warnings
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from diode_collectors.inductor.convolutions import pointwise_convolutions_kept
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
@@ -117,7 +119,7 @@ def taken_over(autotuner: Autotuner, settings: Mapping[str, Any]) -> Iterator[No
         preprocessing = cache.preprocessing_fns
         cache.preprocessing_fns = [*preprocessing, autotuner.offered]
         stack.enter_context(_grouped_list_taken_over(autotuner))
-        stack.enter_context(_pointwise_convolutions_kept())
+        stack.enter_context(pointwise_convolutions_kept())
         try:
             yield
         finally:
@@ -177,32 +179,3 @@ def _grouped_list_taken_over(autotuner: Autotuner) -> Iterator[None]:
     finally:
         if prune is not None:
             setattr(mm_grouped, _PRUNE, prune)
-
-
-@contextmanager
-def _pointwise_convolutions_kept() -> Iterator[None]:
-    """Keep Inductor from lowering a 1 x 1 convolution as a matrix product, so that its own kernels are timed.
-
-    With max-autotune Inductor makes it a product before it lists a choice. A sweep measures the product apart.
-    """
-    import torch._inductor.config as inductor_config
-    from torch._inductor.kernel import conv
-
-    convert, templates = conv.convert_1x1_conv_to_mm, conv.use_triton_template
-
-    def keep(x: Any, weight: Any, bias: Any) -> Any:
-        spatial = len(weight.get_size()) - 2
-        ones, zeros = [1] * spatial, [0] * spatial
-        # Without max-autotune there is no product, and no template unless the check for one is replaced.
-        with inductor_config.patch(max_autotune=False, max_autotune_gemm=False, conv_1x1_as_mm=False):
-            conv.use_triton_template = lambda *_, **__: True
-            try:
-                return conv.convolution(x, weight, bias, ones, zeros, ones, False, zeros, 1)  # noqa: FBT003 - not transposed
-            finally:
-                conv.use_triton_template = templates
-
-    conv.convert_1x1_conv_to_mm = keep
-    try:
-        yield
-    finally:
-        conv.convert_1x1_conv_to_mm = convert
