@@ -48,6 +48,7 @@ TESTS = (
     "collectors/feedback/test_matmul.py",
     "collectors/sweep/test_sweep_outcomes.py",
     "collectors/sweep/test_sweep_sampling.py",
+    "collectors/sweep/test_sweep_convolutions.py",
     "collectors/sweep/test_sweep_triton.py",
     "collectors/sweep/test_sweep_measuring.py",
     "collectors/problems/test_problems_of_other_ops.py",
