@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from diode_store.candidates.names import SHORT_DTYPES
 from diode_store.ops import Problem
+from diode_store.ops.attending import BLOCK, MASK, SIZES
 from diode_store.ops.convolving import USUAL
 from diode_store.ops.fused import RANGES, SHOWN_DIGITS, SOURCE, is_fused
 from diode_store.ops.grouping import COLUMNS, DEPTH, ROWS
@@ -63,6 +64,7 @@ def problem_text(problem: ProblemShape | Problem) -> str:
     - ``scaled_mm e4m3 16x6144x4096 nt row fast → bf16``: scaling, fast accumulation, dtype of the output. In
       ``e5m2+e4m3`` the dtype of B is another.
     - ``convolution bf16 100352x64x576 nt 32x56x56 kernel 3x3 padding 1x1``: batch and spatial sizes, kernel, stride.
+    - ``flex_attention bf16 64x2048x2048x64 nn heads 16 kv_heads 4 causal``: heads of each sequence, mask.
     - ``grouped_mm bf16 8 x (256x4096x2048) nt 2d3d skew 1``: groups of a mean size, form, skew.
     - ``reduction bf16 x512 r0_1024 3f2a91b0``: a fused kernel by its first dtype, its ranges and its source.
     - ``conv[bf16 128x256, bf16 64x3x3]``: the inputs of an op that this version does not know.
@@ -99,7 +101,11 @@ def _dimension_words(shape: ProblemShape) -> Iterator[str]:
         yield f"skew {skew:g}"
     if kernel := shape.dimension("kernel"):
         yield f"{shape.dimension('batch')}x{shape.dimension('size')} kernel {kernel}"
-    yield from (f"{name} {value}" for name in USUAL if (value := shape.dimension(name)))
+    yield from (f"{name} {value}" for name in (*USUAL, *SIZES) if (value := shape.dimension(name)))
+    if mask := shape.dimension(MASK):
+        yield str(mask)
+    if block := shape.dimension(BLOCK):
+        yield f"block {block}"
     if scaling := shape.dimension("scaling"):
         yield str(scaling)
     yield from (word for name, word in (("fast_accum", "fast"), ("bias", "bias")) if shape.dimension(name))

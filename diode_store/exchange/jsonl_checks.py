@@ -171,7 +171,7 @@ def check_dimensions(stated: object, problem: Problem) -> None:
 
 def _check_layout(layout: object, problem: Problem) -> None:
     first, second, _ = OPS[problem.op].operands
-    if OPS[problem.op].is_convolution:
+    if not OPS[problem.op].has_matrices:
         allowed = list(problem.shape.layout)
     else:
         allowed = [_letters(problem.inputs[i].size, problem.inputs[i].stride) for i in (first, second)]

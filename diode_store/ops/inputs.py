@@ -8,6 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from diode_store.errors import RecordError
+from diode_store.ops.attending import BLOCK, MASK, attention_strides
 from diode_store.ops.convolving import BETWEEN, GROUPS, USUAL, convolution_strides, split
 from diode_store.ops.grouping import (
     BATCH,
@@ -44,6 +45,8 @@ def plain_inputs(shape: ProblemShape) -> tuple[TensorSpec, ...]:
         raise RecordError(f"{shape.op}: operands of the layout {shape.layout} are not plain")
     if entry.is_convolution:
         return _of_convolution(shape)
+    if entry.is_attention:
+        return _of_attention(shape)
     a, b = _grouped_operands(shape) if entry.is_grouped else _operands(shape)
     inputs = (a, b) * entry.products
     if entry.has_bias:
@@ -73,6 +76,8 @@ def plain_problem(shape: ProblemShape) -> Problem:
         scalars["out_dtype"] = entry.out_dtype
     if entry.is_convolution:
         scalars |= {name: shape.dimension(name) for name in USUAL if shape.dimension(name)} | {GROUPS: shape.b}
+    if entry.is_attention:
+        scalars |= {name: shape.dimension(name) for name in (MASK, BLOCK)}
     if entry.is_grouped:
         scalars["skew"] = shape.dimension("skew", 0)
     return Problem.create(shape.op, plain_inputs(shape), scalars)
@@ -86,11 +91,15 @@ def without_skew(problem: Problem) -> Problem:
     return Problem.create(problem.op, problem.inputs, scalars, problem.extra)
 
 
-def with_skew(problem: Problem, skew: float) -> Problem:
-    """Return a grouped problem with the skew of its routing, which no compiler knows; any other as it is."""
-    if not OPS[problem.op].is_grouped:
+def with_values_of(problem: Problem, asked: Problem) -> Problem:
+    """Return a problem of a compile with what only its caller knows: the skew of groups, and the mask of attention."""
+    names = ("skew",) if OPS[problem.op].is_grouped else (MASK, BLOCK) if OPS[problem.op].is_attention else ()
+    if not names or problem.op != asked.op:
         return problem
-    return Problem.create(problem.op, problem.inputs, {**dict(problem.scalars), "skew": skew}, problem.extra)
+    scalars, theirs = dict(problem.scalars), dict(asked.scalars)
+    scalars |= {name: theirs[name] for name in names if name in theirs}
+    kept = {name: value for name, value in scalars.items() if name not in names or name in theirs}
+    return Problem.create(problem.op, problem.inputs, kept, problem.extra)
 
 
 def with_total(shape: ProblemShape) -> ProblemShape:
@@ -158,6 +167,20 @@ def _of_convolution(shape: ProblemShape) -> tuple[TensorSpec, ...]:
     if shape.dimension("bias"):
         found.append(TensorSpec(shape.dtype, (shape.n * shape.b,), (1,)))
     return tuple(found)
+
+
+def _of_attention(shape: ProblemShape) -> tuple[TensorSpec, ...]:
+    """Return queries, keys and values, which have the memory format of the keys."""
+    batch, heads = int(shape.dimension("batch", 0)), int(shape.dimension("heads", 0))
+    if batch * heads != shape.b:
+        raise RecordError(f"{shape.op}: {batch} sequences of {heads} heads are not {shape.b} heads in all")
+    keys = batch, int(shape.dimension("kv_heads", heads)), shape.n
+    sizes = (
+        ((batch, heads, shape.m, shape.k), shape.layout[0]),
+        ((*keys, shape.k), shape.layout[1]),
+        ((*keys, int(shape.dimension("value_size", shape.k))), shape.layout[1]),
+    )
+    return tuple(TensorSpec(shape.dtype, size, attention_strides(size, letter)) for size, letter in sizes)
 
 
 def _bias(shape: ProblemShape) -> TensorSpec:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.errors import RecordError
 from diode_store.kernels import Scalar, plain_scalar, same_scalars
+from diode_store.ops.attending import BLOCK, MASK, Attention, attention_layout, attention_of, dense_strides
 from diode_store.ops.convolving import USUAL, Convolution, convolution_of, layout_letter
 from diode_store.ops.grouping import (
     BATCH,
@@ -28,7 +29,7 @@ from diode_store.values.checks import shown
 from diode_store.values.keys import content_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from diode_store.ops.table import Op
 
@@ -84,6 +85,9 @@ class ProblemShape:
     - ``bias``: True if an optional bias is there.
     - ``batch``, ``size`` (spatial sizes, such as ``56x56``), ``input`` (elements) and ``kernel`` of convolutions.
     - ``stride``, ``padding`` and ``dilation`` of convolutions, if they are not the usual ones.
+    - ``batch`` and ``heads`` of attention; ``kv_heads`` and ``value_size`` if they differ from heads and head size.
+    - ``mask`` of attention and ``block``, as in ``diode_store.ops.attending``; ``full`` and ``partial`` are the shares
+      of its blocks that need no mask, and that need one.
     - ``form`` of grouped ops, ``total`` (length of the grouped dimension) and ``skew``: as in
       ``diode_store.ops.grouping``.
     """
@@ -160,8 +164,11 @@ class Problem:
             inputs = tuple(map(_normalized, entry.roles(len(inputs)), inputs))
         if entry.is_convolution:
             found = convolution_of(op, inputs[first].size, inputs[second].size, dict(pairs))
-            others = (pair for pair in pairs if pair[0] not in USUAL)
-            pairs = tuple(sorted([*others, *found.scalars().items()]))
+            pairs = _with(pairs, USUAL, found.scalars())
+        if entry.is_attention:
+            attention = attention_of(op, [spec.size for spec in inputs], dict(pairs))
+            pairs = _with(pairs, (MASK, BLOCK), attention.scalars())
+            inputs = tuple(spec._replace(stride=dense_strides(spec.size, spec.stride)) for spec in inputs)
         made = cls(op, inputs, pairs, extra or {})
         made._dimensions  # noqa: B018 - raises for scales and a skew that do not fit
         return made
@@ -230,6 +237,9 @@ class Problem:
         if entry.is_convolution:
             batch, m, n, k = self._convolution.sizes
             layout = layout_letter(a.size, a.stride) + ("s" if layout_letter(b.size, b.stride) == "s" else "t")
+        elif entry.is_attention:
+            batch, m, n, k = self._attention.sizes
+            layout = attention_layout(a[1:], b[1:])
         else:
             batch, m, n, k = _sizes(entry, a.size, b.size, self.inputs)
             layout = _layout_letter(a) + _layout_letter(b)
@@ -242,8 +252,14 @@ class Problem:
         return convolution_of(self.op, a.size, b.size, dict(self.scalars))
 
     @cached_property
+    def _attention(self) -> Attention:
+        return attention_of(self.op, [spec.size for spec in self.inputs], dict(self.scalars))
+
+    @cached_property
     def _dimensions(self) -> Dimensions:
         entry, scalars = OPS[self.op], dict(self.scalars)
+        if entry.is_attention:
+            return _sorted(self._attention.dimensions)
         roles = entry.roles(len(self.inputs))
         given = {role: spec.size for role, spec in zip(roles, self.inputs, strict=False)}
         a, b = given[Role.A], given[Role.B]
@@ -261,7 +277,7 @@ class Problem:
         if entry.is_grouped:
             form = form_of(self.op, a, b)
             found |= {"form": form, "total": grouped_total(form, a, b), "skew": _skew(self.op, scalars)}
-        return tuple(sorted((name, value) for name, value in found.items() if value not in {0, ""}))
+        return _sorted(found)
 
     def _scaling(self, a: Sequence[int], b: Sequence[int], scale_a: Sequence[int], scale_b: Sequence[int]) -> str:
         entry = OPS[self.op]
@@ -290,11 +306,12 @@ def _check_inputs(entry: Op, inputs: tuple[TensorSpec, ...]) -> None:
             raise RecordError(f"{op}: sizes must be positive, not {list(spec.size)}")
     if len(inputs) > len(entry.roles(len(inputs))):
         raise RecordError(f"{op} takes at most {len(entry.roles(len(inputs)))} inputs, not {len(inputs)}")
-    if len(inputs) <= max(first, second):
-        raise RecordError(f"{op} needs at least {max(first, second) + 1} inputs, not {len(inputs)}")
+    fewest = len(entry.roles(0)) if entry.is_attention else max(first, second) + 1
+    if len(inputs) < fewest:
+        raise RecordError(f"{op} needs at least {fewest} inputs, not {len(inputs)}")
     _check_dtypes(entry, inputs)
     a, b = inputs[first], inputs[second]
-    if entry.is_convolution:
+    if not entry.has_matrices:
         return  # the sizes also depend on scalars, so ``Problem.create`` checks them
     if entry.is_grouped:
         form_of(op, a.size, b.size)
@@ -338,6 +355,15 @@ def _check_unknown(op: str, inputs: Sequence[TensorSpec]) -> None:
 def _pairs(scalars: Mapping[str, Scalar]) -> Dimensions:
     kept = {name: plain_scalar(value) for name, value in scalars.items() if value is not None}
     return tuple(sorted((n, v) for n, v in kept.items() if DEFAULT_SCALARS.get(n) != v))
+
+
+def _with(pairs: Dimensions, names: Collection[str], scalars: Mapping[str, Scalar]) -> Dimensions:
+    """Return sorted scalars with ``scalars`` in place of those of ``names``."""
+    return tuple(sorted([*(pair for pair in pairs if pair[0] not in names), *scalars.items()]))
+
+
+def _sorted(dimensions: Mapping[str, Scalar]) -> Dimensions:
+    return tuple(sorted((name, value) for name, value in dimensions.items() if value not in {0, ""}))
 
 
 def _normalized(role: Role, spec: TensorSpec) -> TensorSpec:

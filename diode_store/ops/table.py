@@ -1,4 +1,4 @@
-"""The table of ops: what the project knows about each kind of matrix product, convolutions among them.
+"""The table of ops: what the project knows about each kind of matrix product, convolutions and attention among them.
 
 Every other module asks ``OPS``. To add an op, add an ``Op`` here and follow docs/adding-an-op.md.
 """
@@ -20,6 +20,7 @@ MATRIX_DIMENSIONS = 2
 LAYOUTS = ("nn", "nt", "tn", "tt")
 """Layouts of plain operands, a letter for A and one for B: n row-major, t the transposed view of a row-major matrix."""
 FLOATS = ("bfloat16", "float16", "float32")
+HALVES = FLOATS[:2]
 FLOAT8S = ("float8_e4m3fn", "float8_e5m2")
 DEFAULT_SCALARS: Mapping[str, int] = {"alpha": 1, "beta": 1, "groups": 1, "skew": 0, "use_fast_accum": False}
 """Defaults of scalars; a problem leaves out a scalar at its default."""
@@ -35,6 +36,9 @@ class Role(StrEnum):
     SCALE_B = "scale_b"
     OFFSETS = "offsets"
     """End of each group along the grouped dimension."""
+    QUERY = "query"
+    KEY = "key"
+    VALUE = "value"
 
 
 @dataclass(frozen=True)
@@ -53,13 +57,15 @@ class Op:
     has_bias: bool = False
     """True if the first input is added to the product."""
     products: int = 1
-    """Number of products that are added; each has two inputs."""
+    """Number of products. Unless the op is attention, they are added, and each has two inputs."""
     is_scaled: bool = False
     """True if a scale for A and one for B follow the operands; then a bias may come last."""
     is_grouped: bool = False
     """True if offsets divide one dimension of the operands into groups, each with a product of its own."""
     is_convolution: bool = False
     """True for the product of an input's patches and weights; the weights are the second input."""
+    is_attention: bool = False
+    """True for the products of queries, keys and values, which are its inputs."""
     plain: str | None = None
     """Name of the op that Inductor uses instead for plain matrices; None if there is none."""
     out_dtype: str | None = None
@@ -88,7 +94,22 @@ class Op:
     @property
     def is_plain(self) -> bool:
         """True if M, N, K, the batch, a dtype of ``FLOATS`` and the layout describe a problem of this op."""
-        return not (self.is_scaled or self.is_grouped or self.is_convolution) and self.dtypes == FLOATS
+        return not self.has_dimensions and self.dtypes == FLOATS
+
+    @property
+    def has_dimensions(self) -> bool:
+        """True if named dimensions tell problems of one size apart."""
+        return self.is_scaled or self.is_grouped or not self.has_matrices
+
+    @property
+    def has_matrices(self) -> bool:
+        """True if A and B are matrices in memory, as a model's features expect."""
+        return not (self.is_convolution or self.is_attention)
+
+    @property
+    def has_batch(self) -> bool:
+        """True if B may be other than 1."""
+        return self.is_batched or self.is_grouped or not self.has_matrices
 
     @property
     def operands(self) -> tuple[int, int, int | None]:
@@ -97,6 +118,8 @@ class Op:
 
     def roles(self, count: int) -> tuple[Role, ...]:
         """Return the role of each of ``count`` inputs, in order; shorter than ``count`` if the op takes fewer."""
+        if self.is_attention:
+            return (Role.QUERY, Role.KEY, Role.VALUE)
         operands = (Role.A, Role.B) * self.products
         if self.has_bias:
             return (Role.BIAS, *operands)
@@ -110,6 +133,8 @@ class Op:
         """Limit on the dimensions of an input."""
         if self.is_convolution:
             return MATRIX_DIMENSIONS + max(SPATIAL)
+        if self.is_attention:
+            return 2 * MATRIX_DIMENSIONS
         return MATRIX_DIMENSIONS + (self.is_batched or self.is_grouped)
 
     def bias_elements(self, b: int, m: int, n: int) -> int:
@@ -224,6 +249,21 @@ _TABLE = (
         is_convolution=True,
         is_swept=True,
         layouts=("nt", "tt"),
+    ),
+    *(
+        Op(
+            name,
+            f"triton::{name}",
+            vendors=(),
+            products=products,
+            has_table_key=False,
+            is_attention=True,
+            is_swept=True,
+            dtypes=HALVES,
+            layouts=("nn", "tt"),
+            capability=80,
+        )
+        for name, products in (("flex_attention", 2), ("flex_decoding", 2), ("flex_attention_backward", 5))
     ),
 )
 FUSED_OPS = ("pointwise", "reduction", "persistent_reduction")

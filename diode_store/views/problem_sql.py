@@ -10,7 +10,7 @@ from diode_store.kernels import BLOCK
 from diode_store.ops import FUSED_OPS, OPS
 from diode_store.ops.fused import RANGES, SHOWN_DIGITS, SOURCE
 from diode_store.ops.grouping import COLUMNS, DEPTH, ROWS
-from diode_store.ops.work import ITEMSIZES, OTHER_ITEMSIZE, is_int8
+from diode_store.ops.work import FORWARD, ITEMSIZES, OTHER_ITEMSIZE, is_int8
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,19 +64,35 @@ _WORK = f"""
         CASE WHEN dimensions ->> '$.form' = wanted THEN coalesce(total_of(dimensions) / b, size) ELSE size END::DOUBLE;
     CREATE MACRO groups_read(b, dimensions, wanted) AS
         CASE WHEN dimensions ->> '$.form' = wanted THEN least(b, total_of(dimensions)) ELSE b END::DOUBLE;
-    CREATE MACRO flops_of(op, b, m, n, k, dimensions) AS
-        2e0 * products_of(op) * b * mean_size(m, b, dimensions, '{ROWS}') * mean_size(n, b, dimensions, '{COLUMNS}')
-        * mean_size(k, b, dimensions, '{DEPTH}');
-    CREATE MACRO bytes_read_of(op, dtype, b, m, n, k, dimensions) AS itemsize_of(dtype) * products_of(op) * CASE
+    CREATE MACRO value_size_of(k, dimensions) AS coalesce((dimensions ->> '$.value_size')::DOUBLE, k);
+    CREATE MACRO keys_and_values(n, k, dimensions) AS (dimensions ->> '$.batch')::DOUBLE
+        * coalesce(dimensions ->> '$.kv_heads', dimensions ->> '$.heads')::DOUBLE
+        * n * (k + value_size_of(k, dimensions));
+    CREATE MACRO computed_of(dimensions) AS CASE
+        WHEN coalesce(dimensions ->> '$.full', dimensions ->> '$.partial') IS NULL THEN 1
+        ELSE coalesce((dimensions ->> '$.full')::DOUBLE, 0) + coalesce((dimensions ->> '$.partial')::DOUBLE, 0)
+    END;
+    CREATE MACRO flops_of(op, b, m, n, k, dimensions) AS CASE
+        WHEN dimensions ->> '$.heads' IS NOT NULL THEN 2e0 * b * m * n * computed_of(dimensions)
+            * ((products_of(op) + 1) // 2 * k + products_of(op) // 2 * value_size_of(k, dimensions))
+        ELSE 2e0 * products_of(op) * b * mean_size(m, b, dimensions, '{ROWS}')
+            * mean_size(n, b, dimensions, '{COLUMNS}') * mean_size(k, b, dimensions, '{DEPTH}')
+    END;
+    CREATE MACRO bytes_read_of(op, dtype, b, m, n, k, dimensions) AS itemsize_of(dtype) * CASE
+        WHEN dimensions ->> '$.heads' IS NOT NULL THEN b::DOUBLE * m * k + keys_and_values(n, k, dimensions)
         WHEN dimensions ->> '$.input' IS NOT NULL THEN (dimensions ->> '$.input')::DOUBLE + b::DOUBLE * k * n
-        ELSE mean_size(k, b, dimensions, '{DEPTH}') * (
+        ELSE products_of(op) * mean_size(k, b, dimensions, '{DEPTH}') * (
             groups_read(b, dimensions, '{COLUMNS}') * mean_size(m, b, dimensions, '{ROWS}')
             + groups_read(b, dimensions, '{ROWS}') * mean_size(n, b, dimensions, '{COLUMNS}')
         )
     END;
-    CREATE MACRO bytes_written_of(op, dtype, b, m, n, dimensions) AS
-        itemsize_of(coalesce(dimensions ->> '$.out_dtype', out_dtype_of(op), dtype)) * b::DOUBLE
-        * mean_size(m, b, dimensions, '{ROWS}') * mean_size(n, b, dimensions, '{COLUMNS}');
+    CREATE MACRO bytes_written_of(op, dtype, b, m, n, k, dimensions) AS
+        itemsize_of(coalesce(dimensions ->> '$.out_dtype', out_dtype_of(op), dtype)) * CASE
+        WHEN dimensions ->> '$.heads' IS NULL
+            THEN b::DOUBLE * mean_size(m, b, dimensions, '{ROWS}') * mean_size(n, b, dimensions, '{COLUMNS}')
+        WHEN products_of(op) > {FORWARD} THEN b::DOUBLE * m * k + keys_and_values(n, k, dimensions)
+        ELSE b::DOUBLE * m * value_size_of(k, dimensions)
+    END;
 """
 
 # No lambda: DuckDB takes none over a subquery, which the explorer passes for the scalars.
@@ -97,6 +113,11 @@ _TEXT = f"""
         'stride ' || (dimensions ->> '$.stride'),
         'padding ' || (dimensions ->> '$.padding'),
         'dilation ' || (dimensions ->> '$.dilation'),
+        'heads ' || (dimensions ->> '$.heads'),
+        'kv_heads ' || (dimensions ->> '$.kv_heads'),
+        'value_size ' || (dimensions ->> '$.value_size'),
+        dimensions ->> '$.mask',
+        'block ' || (dimensions ->> '$.block'),
         dimensions ->> '$.scaling',
         CASE WHEN dimensions ->> '$.fast_accum' = 'true' THEN 'fast' END,
         CASE WHEN dimensions ->> '$.bias' = 'true' THEN 'bias' END,

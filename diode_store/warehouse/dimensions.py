@@ -208,7 +208,7 @@ class Dimensions:
 def fill_problems(connection: sa.Connection) -> None:
     """Fill in the derived columns of problems whose op was not known when they were stored, and is now."""
     table = schema.problems
-    has_dimensions = [name for name, op in OPS.items() if op.is_scaled or op.is_grouped or op.is_convolution]
+    has_dimensions = [name for name, op in OPS.items() if op.has_dimensions]
     lacking = sa.or_(table.c.m.is_(None), sa.and_(table.c.dimensions.is_(None), table.c.op.in_(has_dimensions)))
     rows = connection.execute(sa.select(table).where(table.c.op.in_(OPS), lacking)).mappings()
     found = {bytes(row["key"]): problem_of_row(row) for row in rows}

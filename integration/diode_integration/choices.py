@@ -21,7 +21,7 @@ from diode_integration.inductor.candidates import KnownLists
 from diode_integration.inductor.entry import AbstainedCall, CallMark, RankedCall
 from diode_integration.inductor.listing import Lister, VendorCalls, is_multi_kernel, is_tuned, lists_for_cpu
 from diode_integration.inductor.products import over_range, product_of, unfused_us
-from diode_integration.picks import convolutions
+from diode_integration.picks import attention, convolutions
 from diode_integration.picks.search import FilePicks, settle_picks
 from diode_integration.record.log import Graphs, Stats
 from diode_integration.record.spooling import recorder_for
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import torch
     from torch._inductor.kernel_template_choice import KernelTemplateChoice
 
+    from diode_collectors.inductor.attention import Call
     from diode_collectors.inductor.fused_source import FusedSource
     from diode_integration.decide.clock import Timed
     from diode_integration.decide.ranking import Model
@@ -46,8 +47,12 @@ if TYPE_CHECKING:
     from diode_integration.inductor.listing import CandidateOffer, Listing
     from diode_integration.inductor.products import Product
     from diode_integration.picks.search import Sought
+    from diode_store.kernels import KernelConfig
     from diode_store.records import Hardware
 
+_PLAIN = (
+    "picks of flex attention and of fused kernels serve torch.compile without max-autotune too; DIODE_PLAIN=0 ends that"
+)
 _FOR_A_RANGE = Policy(mode=Mode.TOP_K, top_k_configs=8, performance_threshold=2.0)
 """Preselection policy for dynamic sizes. Candidates from other calls can change the regret."""
 
@@ -86,6 +91,7 @@ class DiodeInductorChoices(entry.Handler):
         self._known_lists = KnownLists()
         picks = settings.usable_picks(self._hardware)
         self._picks = None if picks is None else FilePicks(picks, self._stats.count)
+        self.serves_plain = self._picks is not None and not self.observe and settings.serves_plain
         self.models, self._why_no_model = settings.usable_models(self._hardware)
         self.policy = settings.policy_for(self.models)
         self.unknown = settings.unknown_for(self.policy.mode)
@@ -119,6 +125,7 @@ class DiodeInductorChoices(entry.Handler):
         corrected = self.models.corrections if self.models else None
         also = [f"corrected by {corrected.key}"] if corrected else []
         also += [f"picks {self._picks.key}"] if self._picks else []
+        also += [] if self.settings.serves_plain else ["plain left alone"]
         also += [f"clock {self.clock}"] if self.policy.mode is not Mode.ZERO else []
         # Descriptors tell near from known, and are no part of the key of a named device.
         also += [self.models.standing(self._hardware).familiarity] if self.models and self._hardware else []
@@ -196,13 +203,14 @@ class DiodeInductorChoices(entry.Handler):
         hook keeps vendor kernels. Zero mode takes the heuristics' first config, others the list of a plain compile.
         """
         try:
-            if self.observe:
+            if self.observe or not (source.is_tuned or self.settings.serves_plain):
                 return None
             hardware = self._hardware or detect_hardware(device)
             if self._picks is not None and hardware is not None and not self.graphs.is_without_model:
                 picked = self._picks.fused(source, hardware)
                 if picked is not None:
                     self._stats.count("fused_picked")
+                    self.graphs.keeps_template()
                     return fused.retuned(source, picked)
             unknown = Unknown.VENDOR if self.graphs.is_without_model else self.unknown
             if not source.is_tuned or unranked.why_kept(unknown, self.models, hardware) is None:
@@ -221,6 +229,24 @@ class DiodeInductorChoices(entry.Handler):
             if self._picks is None or self.observe or not is_tuned() or self.graphs.is_without_model:
                 return None
             return convolutions.picked(self._picks, self, self._hardware, arguments, named)
+        except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
+            self.failed(error)
+            return None
+
+    def attention(self, op: str, call: Call) -> KernelConfig | None:
+        """Return the config that is picked for a call of flex attention; None for Inductor's own list."""
+        try:
+            if self._picks is None or self.observe or self.graphs.is_without_model:
+                return None
+            if not is_tuned() and not self.serves_plain:
+                return None
+            sought = attention.picked(self._picks, self._hardware, op, call)
+            if sought is None:
+                return None
+            if not is_tuned():
+                self._stats.once.log("plain", _PLAIN, logging.INFO)
+            self.settled(sought.decision(0, observe=False))
+            return sought.pick.configs[0]
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
             return None

@@ -10,6 +10,7 @@
 | DIODE_CORRECTIONS | ``corrections`` |
 | DIODE_SPOOL | ``spool`` |
 | DIODE_PICKS | ``picks`` |
+| DIODE_PLAIN | ``plain`` |
 
 A variable stands in for an option that code does not give. If code gives any option about how many candidates to
 benchmark, neither DIODE_MODE nor DIODE_TOP_K is read.
@@ -54,8 +55,10 @@ VARIABLES: Mapping[str, str] = {
     "corrections": "DIODE_CORRECTIONS",
     "spool": "DIODE_SPOOL",
     "picks": "DIODE_PICKS",
+    "plain": "DIODE_PLAIN",
 }
 """Option → environment variable that stands in for it."""
+_PLAIN: Mapping[bool | str | None, bool] = {None: True, True: True, False: False, "1": True, "0": False}
 _HOW_MANY = ("mode", "top_k_configs", "performance_threshold", "kernel_price")
 
 
@@ -101,6 +104,9 @@ class HookSettings:
     """Folder that `diode-ingest` reads, for a record of each decision; "" for none."""
     picks: Picks | Path | str | None = None
     """File by `diode lock` or ``torch_diode.lock``, whose kernels are kept before the model is asked; "" for none."""
+    plain: bool | str | None = None
+    """Let picks of flex attention and of fused kernels serve compiles without max-autotune as well; None: True. The
+    environment gives text, "1" or "0"."""
     clock: Clock | str | None = None
     """"deployed": torch-diode's clock times the candidates that are left, on NVIDIA GPUs. "inductor": Inductor's
     benchmark does. None: "deployed"."""
@@ -114,6 +120,9 @@ class HookSettings:
         if self.search_space not in {EXHAUSTIVE, DEFAULT, INHERIT}:
             known = f"{EXHAUSTIVE}, {DEFAULT} or {INHERIT}"
             raise SettingsError(f"search_space must be {known}, not {self.search_space!r}")
+        if self.plain not in _PLAIN:
+            name = VARIABLES["plain"] if "plain" in self.from_environment else "plain"
+            raise SettingsError(f"{name} must be 1 or 0, not {self.plain!r}")
 
     @classmethod
     def of(cls, **options: Any) -> HookSettings:
@@ -172,6 +181,11 @@ class HookSettings:
             return parse_unknown(self.unknown, mode)
         except SettingsError as error:
             raise SettingsError(f"{self._prefix('unknown')}{error}") from None
+
+    @property
+    def serves_plain(self) -> bool:
+        """True if picks serve compiles without max-autotune as well."""
+        return _PLAIN[self.plain]
 
     def clock_in_use(self) -> Clock:
         """Return the clock that times candidates.

@@ -31,7 +31,7 @@ def test_without_the_hook_all_is_stock() -> None:
 
 
 def test_the_hook_owns_what_it_decides() -> None:
-    """Products, grouped products, convolutions and fused kernels are ours; flex attention stays Inductor's."""
+    """Products, grouped ones, convolutions, attention and fused kernels; a handler may list attention's configs."""
     with install(hooked()):
         found = owners()
     ours = {name for name, owner in found.items() if owner == OURS}
@@ -40,6 +40,8 @@ def test_the_hook_owns_what_it_decides() -> None:
         "fused kernels",
         "grouped configs",
         "lowering of convolution",
+        "lowering of flex_attention",
+        "lowering of flex_attention_backward",
         "lowering of grouped_mm",
         "lowering of scaled_grouped_mm",
     }

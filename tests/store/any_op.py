@@ -124,6 +124,24 @@ PROBLEMS = {
         Problem.create("convolution", (rows(FLOAT, 1, 3, 224), rows(FLOAT, 8, 3, 5), rows(FLOAT, 8)), {"dilation": 2}),
         "convolution fp32 216x8x15 tt 1x224 kernel 5 dilation 2 bias",
     ),
+    "attention": (
+        Problem.create("flex_attention", (rows(HALF, 4, 16, 2048, 64),) * 3, {"mask": "causal"}),
+        "flex_attention bf16 64x2048x2048x64 nn heads 16 causal",
+    ),
+    "attention with common keys": (
+        Problem.create(
+            "flex_attention_backward",
+            (rows(HALF, 1, 8, 256, 64), rows(HALF, 1, 2, 512, 64), rows(HALF, 1, 2, 512, 128)),
+            {"mask": "window100", "block": 64},
+        ),
+        "flex_attention_backward bf16 8x256x512x64 nn heads 8 kv_heads 2 value_size 128 window100 block 64",
+    ),
+    "attention of one query": (
+        Problem.create(
+            "flex_decoding", (rows(HALF, 2, 8, 1, 64), *(rows(HALF, 2, 8, 512, 64),) * 2), {"mask": "other"}
+        ),
+        "flex_decoding bf16 16x1x512x64 nn heads 8 other",
+    ),
     "fused": (
         fused_problem("reduction", (HALF, FLOAT), "3f2a91b0" * 4, {"r0_": 1024, "x": 512}, {"num_load": 3}),
         "reduction bf16 x512 r0_1024 3f2a91b0",

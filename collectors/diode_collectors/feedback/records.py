@@ -19,6 +19,7 @@ from diode_collectors.inductor.choice_lists import problem_of_choices, template_
 from diode_collectors.inductor.clocked import clocked_of, method_of
 from diode_collectors.inductor.device import collector_version, detect_environment, detect_hardware, device_uuid
 from diode_store.errors import RecordError
+from diode_store.ops.attending import MASK, OTHER
 from diode_store.records import (
     STOCK_POLICY,
     DeviceState,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
     TimingOf = Callable[[Any, KernelConfig, float], Timing]
 
+STAND_IN_MASK = "stand_in_mask"
+"""Flag of attention that Inductor timed with a mask of its own, which computes other blocks than the caller's."""
 _BENCHMARKS = "select_algorithm_autotune"
 
 # Statistic of each of Inductor's benchmarkers. Only the one that asks the profiler hides the launch.
@@ -151,10 +154,13 @@ def measurement_from_feedback(
     device = input_nodes[0].get_device()
     if unreadable:
         context["extra"] = {**context.get("extra", {}), "unreadable_choices": unreadable}
+    problem = problem_of_choices(name, input_nodes, readable)
+    if dict(problem.scalars).get(MASK) == OTHER:
+        context.setdefault("flags", (STAND_IN_MASK,))
     return Measurement(
         hardware=_hardware(name, device),
         environment=replace(detect_environment(), template_hashes=template_hashes_of(readable)),
-        problem=problem_of_choices(name, input_nodes, readable),
+        problem=problem,
         timings=found,
         measured_at=datetime.now(UTC),
         host=socket.gethostname(),

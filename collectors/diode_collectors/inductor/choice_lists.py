@@ -6,6 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.inductor.adapter import annotations_of, described, fast_accum_of, problem_of_nodes
+from diode_collectors.inductor.attention import problem_of_attention
 from diode_store.errors import RecordError
 from diode_store.ops import OPS
 from diode_store.ops.convolving import GROUPS, PADDING, STRIDE, USUAL, joined
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from diode_store.records import Problem
+
+_BLOCK = "SPARSE_KV_BLOCK_SIZE"
 
 
 def problem_of_choices(name: str, input_nodes: Sequence[Any], choices: Sequence[Any]) -> Problem:
@@ -27,6 +30,8 @@ def problem_of_choices(name: str, input_nodes: Sequence[Any], choices: Sequence[
     Raises:
         RecordError: an op or inputs that are not a known matrix product.
     """
+    if name in OPS and OPS[name].is_attention:
+        return problem_of_attention(name, input_nodes, _block_of(choices))
     layouts = (getattr(choice, "layout", None) for choice in choices)
     out_dtype = next((layout.dtype for layout in layouts if layout is not None), None)
     overrides = (getattr(choice, "hint_override", None) for choice in choices)
@@ -75,6 +80,12 @@ def convolution_scalars(choices: Sequence[Any]) -> dict[str, Any]:
             named = {name: joined([told[f"{name.upper()}_{axis}"] for axis in axes]) for name in (STRIDE, PADDING)}
             return {**named, GROUPS: told.get("GROUPS", 1)}
     raise RecordError("no choice of the convolution says its stride and padding")
+
+
+def _block_of(choices: Sequence[Any]) -> int | None:
+    """Return the queries of a block of attention's mask, which a choice prints; None if none does."""
+    printed = (described(getattr(choice, "description", "") or "") for choice in choices)
+    return next((int(told[_BLOCK]) for told in printed if _BLOCK in told), None)
 
 
 def _arguments_of(choice: Any) -> list[Mapping[str, Any]]:

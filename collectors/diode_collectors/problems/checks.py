@@ -1,9 +1,10 @@
-"""Rules of torch for the problems of scaled, grouped and int8 products."""
+"""Rules of torch for the problems of scaled, grouped and int8 products, and of attention."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diode_collectors.problems.attention import check_attention
 from diode_collectors.problems.convolutions import check_convolution
 from diode_store.candidates.operands import ACCESS_BYTES
 from diode_store.errors import RecordError, SettingsError
@@ -37,7 +38,10 @@ def check_sizes(shape: ProblemShape) -> None:
         raise SettingsError(f"{op} takes no {shape.dtype}; known dtypes: {', '.join(entry.dtypes)}")
     if shape.layout not in entry.layouts:
         wanted = " or ".join(entry.layouts)
-        raise SettingsError(f"{op} takes the layout {wanted} only, not {shape.layout}: A by rows, B by columns")
+        which = "" if entry.is_attention else ": A by rows, B by columns"
+        raise SettingsError(f"{op} takes the layout {wanted} only, not {shape.layout}{which}")
+    if entry.is_attention:
+        check_attention(shape)
     if op == "int_mm":
         _check_multiples(shape, _INT8_MULTIPLE)
         if shape.m < _FEWEST_INT8_ROWS:
@@ -55,7 +59,7 @@ def check_dimensions(shape: ProblemShape) -> None:
         SettingsError: they do not.
     """
     op, entry = shape.op, OPS[shape.op]
-    if not (entry.is_scaled or entry.is_grouped or entry.is_convolution):
+    if not entry.has_dimensions:
         raise SettingsError(f"{op} has no dimensions beside its sizes, but {', '.join(dict(shape.dimensions))}")
     if shape.dimension("bias") and shape.dimension("out_dtype") == "float32":
         raise SettingsError(f"{op} adds no bias to an output in fp32; leave out the bias, or out=fp32")

@@ -14,27 +14,25 @@ from diode_store.ops import OPS
 from diode_store.ops.convolving import BETWEEN, GROUPS, USUAL, convolution_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from diode_store.ops import ProblemShape
     from diode_store.records import Scalar
 
 OP = "convolution"
+NAMES = (OP,)
 EXAMPLE = f"{OP}:32x64x56x56:128x3x3"
 LAYOUTS = OPS[OP].layouts
 _IMAGES = 4
 """Dimensions of a batch of images."""
 _SHAPE = re.compile(rf"{OP}:(\d+(?:x\d+){{2,4}}):(\d+(?:x\d+){{1,3}})((?:/[\w+=.]+)*)")
 _WORD = re.compile(rf"({'|'.join((*USUAL, GROUPS))})(\d+(?:x\d+)*)")
-WORDS = (*(f"{name}N" for name in USUAL), f"{GROUPS}N")
+WORDS: tuple[str, ...] = (*(f"{name}N" for name in USUAL), f"{GROUPS}N")
 """Words that may follow the sizes, besides layouts and dtypes."""
 
 
-def is_convolution_text(text: str) -> bool:
-    """Return whether a person means a convolution."""
-    return text.startswith(f"{OP}:")
-
-
-def split_text(text: str) -> tuple[tuple[int, ...], tuple[int, ...], list[str]]:
-    """Return the sizes of the input, the output channels with the kernel, and the words behind them.
+def split_text(text: str) -> tuple[str, tuple[tuple[int, ...], ...], list[str]]:
+    """Return the op, the sizes of the input and the output channels with the kernel, and the words behind them.
 
     Raises:
         SettingsError: the text is no convolution.
@@ -46,7 +44,7 @@ def split_text(text: str) -> tuple[tuple[int, ...], tuple[int, ...], list[str]]:
             f"then words such as /stride2/padding1/groups32 if you like, such as {EXAMPLE}"
         )
     size, kernel, words = match.groups()
-    return _numbers(size), _numbers(kernel), words.split("/")[1:]
+    return OP, (_numbers(size), _numbers(kernel)), words.split("/")[1:]
 
 
 def scalar_of(word: str) -> dict[str, Scalar] | None:
@@ -59,32 +57,32 @@ def scalar_of(word: str) -> dict[str, Scalar] | None:
 
 
 def sizes_of(
-    size: tuple[int, ...], kernel: tuple[int, ...], scalars: dict[str, Scalar]
+    op: str, sizes: tuple[tuple[int, ...], ...], scalars: dict[str, Scalar]
 ) -> tuple[tuple[int, int, int, int], dict[str, Scalar]]:
     """Return B, M, N and K of a convolution, and its dimensions.
 
     Args:
-        size: batch, channels and spatial sizes of the input.
-        kernel: output channels, and the kernel.
+        op: name of the op.
+        sizes: batch, channels and spatial sizes of the input; output channels, and the kernel.
         scalars: stride, padding, dilation and groups.
 
     Raises:
         SettingsError: there is no such convolution.
     """
-    groups = scalars.get(GROUPS, 1)
+    (size, kernel), groups = sizes, scalars.get(GROUPS, 1)
     if type(groups) is not int or groups < 1 or size[1] % groups or min(*size, *kernel) < 1:
-        raise SettingsError(f"{OP}: {size[1]} channels make no {groups} groups, or a size is 0")
+        raise SettingsError(f"{op}: {size[1]} channels make no {groups} groups, or a size is 0")
     weight = (kernel[0], size[1] // groups, *kernel[1:])
     try:
-        found = convolution_of(OP, size, weight, scalars)
+        found = convolution_of(op, size, weight, scalars)
     except RecordError as error:
         raise SettingsError(str(error)) from error
     return found.sizes, found.dimensions
 
 
-def usual_layout(size: tuple[int, ...]) -> str:
+def usual_layout(sizes: Sequence[Sequence[int]]) -> str:
     """Return the layout that Inductor prefers: channels last for images, contiguous for signals and volumes."""
-    return LAYOUTS[0] if len(size) == _IMAGES else LAYOUTS[1]
+    return LAYOUTS[0] if len(sizes[0]) == _IMAGES else LAYOUTS[1]
 
 
 def text_of(shape: ProblemShape) -> str:

@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _FOLDER = Path(__file__).with_name("family_data")
-_FILES = ("first.toml", "language.toml", "other.toml", "scaled.toml", "experts.toml", "sums.toml", "convolutions.toml")
+_FILES = (
+    "first.toml",
+    "language.toml",
+    "other.toml",
+    "scaled.toml",
+    "experts.toml",
+    "sums.toml",
+    "convolutions.toml",
+    "attention.toml",
+)
 """The standard problems of ``diode tune`` are drawn from the families in this order."""
 TOKENS = (2, 4, 7, 8, 16, 32, 33, 64, 100, 128, 256, 333, 512, 1000, 1024, 2048, 3000, 4096, 8192, 16384)
 """Numbers of tokens that go through a layer at once: decoding, prefilling and training; not only powers of two."""
@@ -102,8 +111,8 @@ def _problem(layer: Layer, m: int, dtype: str, name: str, *, tf32: bool) -> Swee
     rows = m * layer.rows
     if OPS[layer.op].is_plain:
         return SweepProblem(layer.op, rows, layer.n, layer.k, layer.b, dtype, layer.layout, tf32, name)
-    if OPS[layer.op].is_convolution:
-        return parse_problem(f"{layer.op}:{rows}x{layer.words}", dtype=dtype, allow_tf32=tf32, name=name)
+    if not OPS[layer.op].has_matrices:
+        return parse_problem(f"{layer.op}:{layer.words.format(rows)}", dtype=dtype, allow_tf32=tf32, name=name)
     sizes = (layer.n, layer.k, rows) if layer.is_weight_gradient else (rows, layer.n, layer.k)
     words = "/".join(filter(None, (layer.layout, layer.words)))
     return parse_problem(f"{layer.op}:{'x'.join(map(str, sizes))}:{layer.b}/{words}", name=name)

@@ -30,7 +30,9 @@ class Layer:
     rows: int = 1
     """Rows of A for each unit of M, such as the experts of each token."""
     words: str = ""
-    """Dimensions in the form of ``parse_problem``, such as ``row/fast``; of a convolution everything but the batch."""
+    """Dimensions in the form of ``parse_problem``, such as ``row/fast``. Of convolutions and attention everything after
+    the op, with braces for M.
+    """
     is_weight_gradient: bool = False
     """True if N and K are the sizes of the output, and M that of the summed dimension."""
 
@@ -147,7 +149,7 @@ def image_convolution(
     named = {"stride": stride, "padding": padding, "groups": groups}
     usual = {"stride": 1, "padding": 0, "groups": 1}
     words = "/".join(f"{word}{value}" for word, value in named.items() if value != usual[word])
-    sizes = f"{channels}x{size}x{size}:{into}x{kernel}x{kernel}"
+    sizes = f"{{}}x{channels}x{size}x{size}:{into}x{kernel}x{kernel}"
     return (Layer(name, into, channels, "convolution", words=f"{sizes}/{words}".rstrip("/")),)
 
 
@@ -159,6 +161,31 @@ def attention_products(head_size: int, length: int, heads: int, queries: int = 0
         Layer(f"{name}/qk", length, head_size, "bmm", "nt", heads, (m,)),
         Layer(f"{name}/pv", head_size, length, "bmm", "nn", heads, (m,)),
     )
+
+
+def flex_attention(
+    name: str,
+    heads: int,
+    head_size: int,
+    batch: int = 1,
+    queries: int = 0,
+    keys: str = "",
+    mask: str = "",
+) -> tuple[Layer, ...]:
+    """Return flex attention over sequences of M positions.
+
+    Args:
+        name: name of the layer.
+        heads: heads of the queries.
+        head_size: size of a head.
+        batch: number of sequences.
+        queries: queries of a sequence, whose M keys are those of a cache; 0 for M.
+        keys: sizes of the keys as in ``parse_problem``, with braces for M; empty for those of the queries.
+        mask: mask as in ``parse_problem``; empty for none.
+    """
+    op = "flex_decoding" if queries else "flex_attention"
+    sizes = f"{batch}x{heads}x{queries or '{0}'}x{head_size}:{keys or f'{heads}x{{0}}'}"
+    return (Layer(name, head_size, head_size, op, words=f"{sizes}/{mask}".rstrip("/")),)
 
 
 BLOCKS: dict[str, Callable[..., tuple[Layer, ...]]] = {
@@ -175,6 +202,7 @@ BLOCKS: dict[str, Callable[..., tuple[Layer, ...]]] = {
         experts,
         convolution,
         image_convolution,
+        flex_attention,
         attention_products,
     )
 }

@@ -1,4 +1,4 @@
-"""Estimates of the kernels that Inductor lists for int8, scaled and grouped products, sums, and convolutions.
+"""Estimates of the kernels that Inductor lists for int8, scaled and grouped products, sums, convolutions and attention.
 
 The lists are those of torch 2.11 for NVIDIA GPUs.
 """
@@ -28,6 +28,12 @@ _PLAIN = {"int_mm": _Lists(11, 11), "mm_plus_mm": _Lists(10, 10), "scaled_mm": _
 _CONVOLUTION = 17
 """Configs of ``triton::convolution2d``; small sizes make some of them equal."""
 _SCALED_TMA = _Lists(13, 635)
+_ATTENTION = {
+    "flex_attention": _Lists(7, 147),
+    "flex_decoding": _Lists(4, 48),
+    "flex_attention_backward": _Lists(13, 903),
+}
+"""Lists of torch 2.13 for Hopper; the longer ones with what they lack of the shorter ones."""
 
 
 def count_other(
@@ -36,6 +42,10 @@ def count_other(
     """Return the number of choices of a problem, vendor kernels included; arguments as in ``count_choices``."""
     if problem.entry.is_convolution:
         return 1 + _CONVOLUTION
+    if problem.entry.is_attention:
+        lists = _ATTENTION[problem.op]
+        most = {"DEFAULT": 0, "EXHAUSTIVE": lists.exhaustive}.get(space.kind, space.sample or 0)
+        return min(max(most, lists.default), lists.exhaustive)
     if problem.entry.is_grouped:
         listed = len(
             list(grouped_configs(problem.shape, math.inf if shared_memory_bytes is None else shared_memory_bytes))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from diode_collectors.problems import convolutions
+from diode_collectors.problems import attention, convolutions
 from diode_collectors.problems.checks import check_dimensions, check_sizes
 from diode_collectors.problems.typed import (
     DTYPE_NAMES,
@@ -31,12 +31,47 @@ from diode_store.ops.work import bytes_written, flops, itemsize
 from diode_store.records import Problem, ProblemShape
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from diode_store.ops import Dimensions, Op
     from diode_store.records import Scalar, TensorSpec
 
 __all__ = ["DTYPE_NAMES", "FLOAT32", "LAYOUTS", "TF32", "SweepProblem", "parse_dtype", "parse_problem"]
 
 EXAMPLE = "mm:512x768x1024"
+
+
+class Form(Protocol):
+    """Module that knows how people type the problems of some ops, which have other sizes than M, N and K."""
+
+    WORDS: tuple[str, ...]
+    """Words that may follow the sizes, besides layouts and dtypes."""
+
+    def split_text(self, text: str) -> tuple[str, tuple[tuple[int, ...], ...], list[str]]:
+        """Return the op, the typed sizes, and the words behind them."""
+
+    def scalar_of(self, word: str) -> dict[str, Scalar] | None:
+        """Return the scalar that a word means; None for any other word."""
+
+    def usual_layout(self, sizes: Sequence[Sequence[int]], /) -> str:
+        """Return the layout of a problem that names none."""
+
+    def sizes_of(
+        self, op: str, sizes: tuple[tuple[int, ...], ...], scalars: dict[str, Scalar]
+    ) -> tuple[tuple[int, int, int, int], dict[str, Scalar]]:
+        """Return B, M, N and K, and the dimensions."""
+
+    def text_of(self, shape: ProblemShape) -> str:
+        """Return the sizes as ``split_text`` takes them."""
+
+    def words_of(self, shape: ProblemShape) -> list[str]:
+        """Return the words behind them."""
+
+
+_FORMS: dict[str, Form] = {
+    **dict.fromkeys(convolutions.NAMES, convolutions),
+    **dict.fromkeys(attention.NAMES, attention),
+}
 
 _SHAPE = re.compile(r"(\w+):(\d+)x(\d+)x(\d+)(?::(\d+))?((?:/[\w+=.]+)*)")
 # The sweep's tensors, Inductor's copies of the inputs, two outputs, and room for workspaces.
@@ -76,8 +111,7 @@ class SweepProblem:
             raise SettingsError(f"unknown op {self.op!r}; known ops: {', '.join(swept_ops())}")
         if min(self.m, self.n, self.k, self.b) < 1:
             raise SettingsError(f"sizes must be positive, not M {self.m}, N {self.n}, K {self.k}, batch {self.b}")
-        has_batch = self.entry.is_batched or self.entry.is_grouped or self.entry.is_convolution
-        if self.b != 1 and not has_batch:
+        if self.b != 1 and not self.entry.has_batch:
             batched = " and ".join(name for name in swept_ops() if OPS[name].is_batched)
             raise SettingsError(f"{self.op} has no batch, so not one of {self.b}; only {batched} have")
         if self.layout not in LAYOUTS:
@@ -85,7 +119,7 @@ class SweepProblem:
         if self.allow_tf32 and self.dtype != FLOAT32:
             raise SettingsError(f"TF32 is a way to compute float32, not {self.dtype}")
         check_sizes(self.shape)
-        if self.dimensions or self.entry.is_scaled or self.entry.is_grouped or self.entry.is_convolution:
+        if self.dimensions or self.entry.has_dimensions:
             check_dimensions(self.shape)
 
     @classmethod
@@ -104,9 +138,9 @@ class SweepProblem:
 
     def __str__(self) -> str:
         """Return the text that ``parse_problem`` takes: ``bmm:128x128x64:16/nt/fp16``."""
-        if self.entry.is_convolution:
-            sizes = convolutions.text_of(self.shape)
-            return "/".join([sizes, self.layout, self.short_dtype, *convolutions.words_of(self.shape)])
+        form = _FORMS.get(self.op)
+        if form is not None:
+            return "/".join([form.text_of(self.shape), self.layout, self.short_dtype, *form.words_of(self.shape)])
         dimensions = dict(self.dimensions)
         sizes = "x".join(map(str, typed_sizes((self.m, self.n, self.k), dimensions)))
         batch = f":{self.b}" if self.entry.is_batched or self.entry.is_grouped else ""
@@ -173,8 +207,9 @@ def parse_problem(
     Raises:
         SettingsError: the text is not a problem; the message says what was expected.
     """
-    if convolutions.is_convolution_text(text):
-        return _parse_convolution(text, dtype, layout, allow_tf32=allow_tf32, name=name)
+    form = _FORMS.get(text.partition(":")[0])
+    if form is not None:
+        return _parse_form(form, text, dtype, layout, allow_tf32=allow_tf32, name=name)
     match = _SHAPE.fullmatch(text)
     if match is None:
         raise SettingsError(
@@ -202,32 +237,34 @@ def parse_problem(
         raise SettingsError(f"{text!r}: {error}") from error
 
 
-def _parse_convolution(text: str, dtype: str, layout: str, *, allow_tf32: bool, name: str) -> SweepProblem:
-    entry = OPS[convolutions.OP]
-    size, kernel, words = convolutions.split_text(text)
-    layout = layout if layout in entry.layouts else convolutions.usual_layout(size)
+def _parse_form(form: Form, text: str, dtype: str, layout: str, *, allow_tf32: bool, name: str) -> SweepProblem:
+    op, given, words = form.split_text(text)
+    entry = OPS[op]
+    layout = layout if layout in entry.layouts else form.usual_layout(given)
+    dtype = _usual(dtype, entry.dtypes)
     scalars: dict[str, Scalar] = {}
     try:
         for word in words:
-            found = convolutions.scalar_of(word)
+            found = form.scalar_of(word)
             if found is not None:
                 scalars |= found
             elif word in LAYOUTS:
                 layout = word
             else:
-                dtype, allow_tf32 = _convolution_dtype(word)
-        (b, m, n, k), dimensions = convolutions.sizes_of(size, kernel, scalars)
+                dtype, allow_tf32 = _dtype_of_form(form, entry, word)
+        (b, m, n, k), dimensions = form.sizes_of(op, given, scalars)
         tf32 = allow_tf32 and dtype == FLOAT32
-        return SweepProblem(entry.name, m, n, k, b, dtype, layout, tf32, name, tuple(sorted(dimensions.items())))
+        return SweepProblem(op, m, n, k, b, dtype, layout, tf32, name, tuple(sorted(dimensions.items())))
     except SettingsError as error:
         raise SettingsError(f"{text!r}: {error}") from error
 
 
-def _convolution_dtype(word: str) -> tuple[str, bool]:
+def _dtype_of_form(form: Form, entry: Op, word: str) -> tuple[str, bool]:
     try:
         return parse_dtype(word)
     except SettingsError:
-        known = f"layouts nt, tt; dtypes {', '.join(DTYPE_NAMES)}; others {', '.join(convolutions.WORDS)}"
+        dtypes = DTYPE_NAMES if FLOAT32 in entry.dtypes else tuple(map(dtype_word, entry.dtypes))
+        known = f"layouts {', '.join(entry.layouts)}; dtypes {', '.join(dtypes)}; others {', '.join(form.WORDS)}"
         raise SettingsError(f"{word!r} is neither a layout nor a dtype; known: {known}") from None
 
 

@@ -79,7 +79,7 @@ FROM (
             p.inputs,
             h.peak_gb_per_s,
             flops_of(p.op, p.b, p.m, p.n, p.k, p.dimensions) AS flops,
-            bytes_written_of(p.op, p.dtype, p.b, p.m, p.n, p.dimensions) AS written,
+            bytes_written_of(p.op, p.dtype, p.b, p.m, p.n, p.k, p.dimensions) AS written,
             bytes_read_of(p.op, p.dtype, p.b, p.m, p.n, p.k, p.dimensions) AS read,
             CASE
                 WHEN flops IS NULL THEN NULL

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from torch._inductor.kernel_inputs import KernelInputs
     from torch._inductor.kernel_template_choice import KernelTemplateChoice
 
+    from diode_collectors.inductor.attention import Call
     from diode_collectors.inductor.fused_source import FusedSource
     from diode_integration.decide.clock import Clock, Timed
     from diode_integration.decide.models import ModelSet
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from diode_store.records import KernelConfig
     from diode_trainer.policy import Policy
 
-HOOK_VERSION = 14
+HOOK_VERSION = 15
 """Part of every cache key; raise it when the same model and policy would choose differently."""
 
 Lower = Callable[[], Any]
@@ -63,7 +64,10 @@ class GraphsInWork(Protocol):
 
     @property
     def has_template(self) -> bool:
-        """True if the hook kept a template for this thread's graph."""
+        """True if the hook kept a template, or one config of a fused kernel, for this thread's graph."""
+
+    def keeps_template(self) -> None:
+        """Note that it did."""
 
     def compiling(self) -> AbstractContextManager[None]:
         """Compile a graph in this thread."""
@@ -82,6 +86,8 @@ class Handler(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
     clock: Clock
     models: ModelSet | None
     graphs: GraphsInWork
+    serves_plain: bool
+    """True if picked kernels serve compiles without max-autotune as well."""
 
     @abstractmethod
     def choose(self, offer: CandidateOffer) -> list[KernelTemplateChoice] | None:
@@ -102,6 +108,10 @@ class Handler(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
     @abstractmethod
     def picked_convolution(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> LowerWith | None:
         """Return how to lower a call of ``aten.convolution`` with its picked kernel; None without a pick."""
+
+    @abstractmethod
+    def attention(self, op: str, call: Call) -> KernelConfig | None:
+        """Return the config for a call of flex attention; None for Inductor's own list."""
 
     @abstractmethod
     def settled(self, decision: Decision) -> None:

@@ -28,7 +28,7 @@ from torch._inductor import config as inductor_config
 from torch._inductor import virtualized
 from torch._inductor.choices import InductorChoices
 
-from diode_integration.inductor import benchmark, entry, fused, grouped, second_try, unranked
+from diode_integration.inductor import attention, benchmark, entry, fused, grouped, second_try, unranked
 from diode_integration.inductor.after_import import once_inductor_is_there
 from diode_integration.inductor.entry import ProcessChoices
 from diode_store.values import safely
@@ -79,6 +79,7 @@ def engage(handler: Handler, undo: ExitStack) -> None:
     unranked.guard(installed, undo)
     grouped.guard(installed, undo)
     fused.guard(installed, undo)
+    attention.guard(installed, undo)
     once_inductor_is_there(_registered, undo)
     if hasattr(inductor_choices, "register_inductor_choices"):
         undo.callback(inductor_choices.unregister_inductor_choices, _KEY)

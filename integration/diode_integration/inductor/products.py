@@ -59,9 +59,7 @@ _CHEAP = frozenset(
     )
 ) | {"prims.convert_element_type"}
 _SQUARE = ("aten.pow", 2)
-_PRODUCTS = frozenset(
-    f"aten.{prefix}{name}" for name, op in OPS.items() if not op.is_convolution for prefix in ("", "_")
-)
+_PRODUCTS = frozenset(f"aten.{prefix}{name}" for name, op in OPS.items() if op.has_matrices for prefix in ("", "_"))
 _KERNELS = _PRODUCTS | {"aten.convolution"}
 """Ops that read from memory and write to it, whatever is around."""
 _CONSTANTS = frozenset({"aten.full", "aten.scalar_tensor"})

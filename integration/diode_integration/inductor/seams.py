@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch._inductor import config as inductor_config
 
-from diode_integration.inductor import fused
+from diode_integration.inductor import attention, fused
 from diode_integration.inductor.unranked import operator_named
 
 if TYPE_CHECKING:
@@ -73,6 +73,9 @@ def _owners() -> Iterator[tuple[str, str]]:
     for name, op in _LOWERINGS.items():
         overload = operator_named(f"aten.{op}.default")
         yield f"lowering of {name}", _owner_of(lowering.lowerings.get(overload))
+    for name in attention.LOWERED:
+        operator = operator_named(f"higher_order.{name}")
+        yield f"lowering of {name}", _owner_of(lowering.lowerings.get(operator))
     yield "fused kernels", _owner_of(getattr(TritonKernel, fused.METHOD, None))
     table = getattr(getattr(inductor_config, "lookup_table", None), "table", None)
     yield "lookup table", STOCK if not table else f"a table of {len(table)} entries"

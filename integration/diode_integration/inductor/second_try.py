@@ -53,7 +53,8 @@ def _wrap(installed: Callable[[], Handler | None], undo: ExitStack) -> bool:
         handler = installed()
         if handler is None:
             return stock(*args, **kwargs)
-        restore = _restorer(args[0] if args else kwargs.get("gm"))
+        may_pick = is_tuned() or handler.serves_plain
+        restore = _restorer(args[0] if args else kwargs.get("gm")) if may_pick else None
         with handler.graphs.compiling():
             try:
                 return stock(*args, **kwargs)
@@ -72,11 +73,8 @@ def _restorer(module: Any) -> Callable[[], None] | None:
     """Return a function that restores the present graphs of a module and its submodules; None if that cannot be done.
 
     Inductor's passes change a graph in place, in the end so that it is no longer functional. Run again on such a graph,
-    they would drop copies that matter. torch copies a graph's nodes, but not the objects in their metadata. A graph
-    that will not be tuned is not copied, since nothing is picked for it.
+    they would drop copies that matter. torch copies a graph's nodes, but not the objects in their metadata.
     """
-    if not is_tuned():
-        return None
     try:
         graphs = [
             (each, copy.deepcopy(each.graph)) for each in module.modules() if isinstance(each, torch.fx.GraphModule)

@@ -46,7 +46,7 @@ def picked(
     given = {**dict(zip(ARGUMENTS, arguments, strict=False)), **named}
     problem = problem_of_call(given)
     device = hardware or detect_hardware(given["x"].get_device())
-    sought = None if problem is None or device is None else picks.convolution(problem, device)
+    sought = None if problem is None or device is None else picks.alone(problem, device)
     return None if sought is None else partial(_lowered, sought, owner)
 
 

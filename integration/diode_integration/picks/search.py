@@ -25,6 +25,7 @@ from diode_integration.inductor.kernel_search import find, is_listed_elsewhere, 
 from diode_integration.inductor.listing import OpCalls, uid_of, vendors_best
 from diode_store.devices.known import describe
 from diode_store.kernels import agrees, is_vendor_template
+from diode_store.ops import OPS
 from diode_store.values import safely
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class FilePicks:
         """File name without folders, as decisions may leave the machine."""
         self.key = picks.sha256 or hashlib.sha256(picks.to_json().encode()).hexdigest()
         """Hash of the picks, for cache keys."""
+        self._ops = frozenset(pick.problem.op for pick in picks.picks.values())
         self.calls = OpCalls()
         """Rank of the pick that an earlier call of an op has."""
         self._once = safely.Once(log)
@@ -86,28 +88,35 @@ class FilePicks:
         sought.seconds = perf_counter() - offer.started
         return sought
 
+    def has_op(self, op: str) -> bool:
+        """Return whether there is a pick for a problem of an op."""
+        return op in self._ops
+
     def fused(self, source: FusedSource, hardware: Hardware) -> KernelConfig | None:
         """Return the config that is picked for a fused kernel; None without one that can be used."""
-        pick = self._pick(source.problem, hardware)
+        sought = self.alone(source.problem, hardware, lambda config: why_not(source, config))
+        return None if sought is None else sought.pick.configs[0]
+
+    def alone(
+        self, problem: Problem, hardware: Hardware, why_not: Callable[[KernelConfig], str | None] = lambda _: None
+    ) -> Sought | None:
+        """Return the pick for a problem whose list of kernels the hook does not see; None without one to use.
+
+        Args:
+            problem: the problem.
+            hardware: the device to choose for.
+            why_not: returns why a config cannot be used, which is logged once.
+        """
+        pick = self._pick(problem, hardware)
         if pick is None:
             return None
         config = pick.configs[0]
         if self.takes(pick, config.template, None):
-            why = why_not(source, config)
+            why = why_not(config)
             if why is None:
-                return config
+                return Sought(self, pick, hardware, problem.op, rank=0, has_vendor=_has_vendor(problem.op))
             line = f"{self.file}: {_in_full(config)}, picked for {pick.name}, cannot be used: {why}"
             self._once.log(f"unfit {pick.name}", line)
-        self._count("picks_missed")
-        return None
-
-    def convolution(self, problem: Problem, hardware: Hardware) -> Sought | None:
-        """Return the pick for a convolution; None without one that can be used."""
-        pick = self._pick(problem, hardware)
-        if pick is None:
-            return None
-        if self.takes(pick, pick.configs[0].template, None):
-            return Sought(self, pick, hardware, problem.op, rank=0, has_vendor=True)
         self._count("picks_missed")
         return None
 
@@ -267,6 +276,10 @@ class PickMark(Mark):
     sought: Sought
     rank: int | None
     """Rank among the picked kernels; None for any other choice."""
+
+
+def _has_vendor(op: str) -> bool:
+    return op in OPS and bool(OPS[op].vendors)
 
 
 def _in_full(config: KernelConfig) -> str:

@@ -197,7 +197,7 @@ class Graphs:
     def settled(self, decision: Decision) -> None:
         """Keep a decision for its graph; outside a graph's compile it is recorded at once."""
         if decision.keeps_template:
-            self._thread.has_template = True
+            self.keeps_template()
         each = _Settled(decision, datetime.now(UTC))
         settled: list[_Settled] | None = getattr(self._thread, "settled", None)
         if settled is None:
@@ -225,8 +225,12 @@ class Graphs:
 
     @property
     def has_template(self) -> bool:
-        """True if the hook kept a template for this thread's graph."""
+        """True if the hook kept a template, or one config of a fused kernel, for this thread's graph."""
         return getattr(self._thread, "has_template", False)
+
+    def keeps_template(self) -> None:
+        """Note that the hook kept one, whose failure would be the whole compile's."""
+        self._thread.has_template = True
 
     @property
     def is_without_model(self) -> bool:

@@ -19,7 +19,7 @@ from diode_collectors.sweep.lane.calling import activations, inputs_on, product
 from diode_collectors.sweep.lane.values import give_values
 from diode_store.errors import SettingsError
 from diode_store.ops.grouping import FORMS, skew_of
-from diode_store.ops.inputs import with_skew
+from diode_store.ops.inputs import with_values_of
 from inductor_events import saver
 from inductor_harness import compile_and_run, triton_choices_on_cpu
 
@@ -84,7 +84,7 @@ def test_its_record_is_the_one_inductor_makes(text: str) -> None:
     problem = parse_problem(text)
     assert str(problem) == text
     measurement, _ = recorded(problem)
-    found = with_skew(measurement.problem, problem.shape.dimension("skew", 0))
+    found = with_values_of(measurement.problem, problem.problem())
     assert found.key == problem.problem().key
     assert found.shape == problem.shape
     assert SweepProblem.of_shape(found.shape) == problem

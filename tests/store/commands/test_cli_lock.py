@@ -13,7 +13,6 @@ from diode_collectors.spool.reading import measurements_in
 from diode_store.candidates.names import kernel_config
 from diode_store.errors import FIRST_STEP
 from diode_store.exchange.picks_reading import read_picks
-from diode_store.ops.inputs import with_skew
 from diode_store.records import Outcome, Problem, TensorSpec, Timing, TimingMethod
 from diode_store.system.resources import bundled_data_dir
 from diode_store.warehouse.store import Store
@@ -283,7 +282,7 @@ SMALL, LARGE = (
 
 def grouped(skew: float = 0.0, rows: int = 512) -> Problem:
     """Return a grouped product with a routing."""
-    return with_skew(parse_problem(f"grouped_mm:{rows}x256x128:4").problem(), skew)
+    return parse_problem(f"grouped_mm:{rows}x256x128:4/skew{skew:g}").problem()
 
 
 def test_one_pick_for_all_routings(locks: Locks) -> None:

@@ -28,7 +28,7 @@ _INGEST = "ingest measurements first, such as the bundled ones: `diode-ingest --
 FEW = f"drop --op or --dtype if they leave too much out, or {_INGEST.format('')}"
 """Remedy for too few problems."""
 
-NOT_LEARNED = (*FUSED_OPS, *(name for name, op in OPS.items() if op.is_convolution))
+NOT_LEARNED = (*FUSED_OPS, *(name for name, op in OPS.items() if not op.has_matrices))
 """Ops whose timings are kept and that no model learns from: features describe matrix products."""
 UNKNOWN_OPS = "unknown_ops"
 """Entry of a lineage: problems left out because the table of ops does not know their op, by op."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from diode_collectors.inductor.attention import BACKWARD
 from diode_collectors.inductor.calls import add_call
-from diode_store.ops import Role
+from diode_collectors.sweep.lane.attention import attention_call
+from diode_store.ops import OPS, Role
 from diode_store.ops.inputs import ends_of_groups
 
 if TYPE_CHECKING:
@@ -31,18 +33,41 @@ def inputs_on(problem: SweepProblem, device: str) -> list[Any]:
     return [tensor(role, spec) for role, spec in zip(problem.entry.roles(len(specs)), specs, strict=False)]
 
 
+def compile_and_call(problem: Problem, inputs: Sequence[Any], options: dict[str, Any]) -> None:
+    """Compile the call of a problem and run it; with gradients for the kernel that computes them.
+
+    Raises:
+        Exception: torch raised it.
+    """
+    import torch
+
+    has_gradients = problem.op == BACKWARD
+    given = activations(problem, inputs)
+    with torch.set_grad_enabled(has_gradients):
+        compiled: Any = torch.compile(product(problem, inputs), options=options)
+        if not has_gradients:
+            compiled(*given)
+            return
+        output = compiled(*(tensor.requires_grad_() for tensor in given))
+        torch.autograd.grad(output, given, torch.ones_like(output))
+
+
 def activations(problem: Problem, inputs: Sequence[Any]) -> list[Any]:
-    """Return the inputs that the module of ``product`` takes: each A."""
+    """Return the inputs that the call of ``product`` takes: each A, or all of attention."""
+    if OPS[problem.op].is_attention:
+        return list(inputs)
     return [tensor for role, tensor in zip(problem.roles(), inputs, strict=True) if role == Role.A]
 
 
 def product(problem: Problem, inputs: Sequence[Any]) -> Any:
     """Return a module that multiplies by all inputs but each A: Inductor's C++ templates need a weight beforehand.
 
-    The module is a graph, because Dynamo does not follow every way to pass arguments on.
+    The module is a graph, because Dynamo does not follow every way to pass arguments on. Attention is a function.
     """
     import torch
 
+    if OPS[problem.op].is_attention:
+        return attention_call(problem, str(inputs[0].device))
     root, graph = torch.nn.Module(), torch.fx.Graph()
     roles, nodes = problem.roles(), []
     for place, (role, tensor) in enumerate(zip(roles, inputs, strict=True)):

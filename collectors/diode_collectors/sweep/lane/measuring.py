@@ -27,12 +27,11 @@ from diode_collectors.sweep.device_state import DeviceMonitor
 from diode_collectors.sweep.lane.benchmark import (
     Candidate,
     DeviceLostError,
-    Reference,
     TimedAs,
     time_all,
     worst_error_of,
 )
-from diode_collectors.sweep.lane.calling import activations, inputs_on, product
+from diode_collectors.sweep.lane.calling import compile_and_call, inputs_on
 from diode_collectors.sweep.lane.eager import EagerCompiles
 from diode_collectors.sweep.lane.exclusive import DeviceLock
 from diode_collectors.sweep.lane.memory import check_indexing, check_memory, give_back
@@ -43,11 +42,11 @@ from diode_collectors.sweep.lane.takeover import (
     settings_for,
     taken_over,
 )
-from diode_collectors.sweep.lane.values import clear, give_values
+from diode_collectors.sweep.lane.values import Expected, clear, give_values, reference_for
 from diode_collectors.sweep.plan import recorded_space
 from diode_store.candidates.operands import has_whole_rows
 from diode_store.ops import OPS
-from diode_store.ops.inputs import with_skew
+from diode_store.ops.inputs import with_values_of
 from diode_store.records import Outcome, Source, Timing, TimingMethod
 from diode_store.values.units import US_PER_MS
 
@@ -231,10 +230,9 @@ class Measuring:
         # In fp32 ATen is as fast without oneDNN. In any other dtype it is so slow without oneDNN that its times would
         # mean nothing.
         keep_onednn = problem.dtype != "float32" and torch.backends.mkldnn.enabled
-        with fresh_cache(), self._sharing(), torch.no_grad(), torch.backends.mkldnn.flags(enabled=keep_onednn):
-            compiled: Any = torch.compile(product(asked, inputs), options=self._compile_options())
+        with fresh_cache(), self._sharing(), torch.backends.mkldnn.flags(enabled=keep_onednn):
             try:
-                compiled(*activations(asked, inputs))
+                compile_and_call(asked, inputs, self._compile_options())
             except Exception as error:  # noqa: BLE001 - looked at by the caller
                 return error
         return None
@@ -294,11 +292,11 @@ class Measuring:
         """Stand in for Inductor's loop over the choices, and return milliseconds."""
         timer = self._timer = self._timer or self._new_timer()
         late_before = timer.late_launches
-        reference = Reference()
         self._prepared = 0
         kinds = [tensors.get_benchmark_tensors(is_vendor).unpack() for is_vendor in (True, False)]
         for inputs, _ in kinds:
             give_values(self._asked.problem(), inputs)
+        reference = reference_for(self._asked.problem(), kinds[-1][0])
         sets = OperandSets([tensor for inputs, output in kinds for tensor in (*inputs, output)])
         self._timed = {choice: self._candidate(cache, choice, tensors, reference, sets) for choice in choices}
         self._timed_as = time_all(list(self._timed.values()), timer, seed=self._options.seed)
@@ -316,7 +314,7 @@ class Measuring:
     def _new_timer(self) -> Timer:
         return CpuTimer() if self._on_cpu else GpuTimer(write_flush=self._options.write_flush)
 
-    def _candidate(self, cache: Any, choice: Any, tensors: Any, reference: Reference, sets: OperandSets) -> Candidate:
+    def _candidate(self, cache: Any, choice: Any, tensors: Any, reference: Expected, sets: OperandSets) -> Candidate:
         is_vendor = bool(cache._is_extern(choice))  # noqa: SLF001 - how Inductor itself marks it
         inputs, output = tensors.get_benchmark_tensors(is_vendor).unpack()
 
@@ -361,11 +359,10 @@ class Measuring:
             device_state=self._monitor.summary(self._samples),
             flags=self._flags(),
         )
-        # Only the sweep knows the routing that it put in place of Inductor's.
-        skew = self._asked.shape.dimension("skew", 0)
+        # Only the sweep knows the routing and the mask that it put in place of Inductor's.
         measurement = replace(
             measurement,
-            problem=with_skew(measurement.problem, skew),
+            problem=with_values_of(measurement.problem, self._asked.problem()),
             metrics=as_metrics((timing.config for timing in measurement.timings), self._told()),
         )
         if measurement.problem.key == self._asked.problem().key:

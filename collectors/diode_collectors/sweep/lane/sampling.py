@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import torch
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import config_of_choice, config_of_ktc, problem_of_inputs
+from diode_collectors.inductor.attention import BACKWARD, DECODING, FORWARD
 from diode_collectors.inductor.indexing import reads_beyond_scales
 from diode_collectors.problems.kinds import kernel_kind
 from diode_collectors.problems.search_space import GUIDED, drawn_place
@@ -43,7 +45,7 @@ _SUBGRAPHS = ("contiguous", "decompose_k")
 _TMA = "tma"
 _PALETTE = 32
 """Number of a template's configs from which all problems that share kernels draw."""
-DEFAULT = "DEFAULT"
+DEFAULT, EXHAUSTIVE = "DEFAULT", "EXHAUSTIVE"
 
 
 class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
@@ -127,6 +129,37 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
         own = self._own_key(self.asked, self.asked.op, self.asked.op)
         return _chooser(own, None)(configs, min(self._space.sample, len(configs)))
 
+    def get_flex_attention_fwd_configs(self, *arguments: Any, **named: Any) -> list[Any]:
+        """Return the configs of attention to time; backward, stock's one config of the forward pass."""
+        stock = super().get_flex_attention_fwd_configs
+        if self.asked is not None and self.asked.op == BACKWARD:
+            return _flex_list(None, stock, arguments, named)
+        return self._flex(FORWARD, stock, arguments, named)
+
+    def get_flex_decode_configs(self, *arguments: Any, **named: Any) -> list[Any]:
+        """Return the configs of attention for few queries to time."""
+        return self._flex(DECODING, super().get_flex_decode_configs, arguments, named)
+
+    def get_flex_attention_bwd_configs(self, *arguments: Any, **named: Any) -> list[Any]:
+        """Return the configs of attention's gradients to time."""
+        return self._flex(BACKWARD, super().get_flex_attention_bwd_configs, arguments, named)
+
+    def _flex(
+        self, op: str, stock: Callable[..., list[Any]], arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> list[Any]:
+        """Return Inductor's DEFAULT configs of attention, then those of EXHAUSTIVE that the search space asks for.
+
+        The longer list lacks some of the shorter one. Inductor drops configs whose blocks do not divide the mask's.
+        """
+        found = _flex_list(DEFAULT, stock, arguments, named)
+        if self._space.listed == DEFAULT:
+            return found
+        others = [each for each in _flex_list(EXHAUSTIVE, stock, arguments, named) if each not in found]
+        if self._space.sample is None:
+            return found + others
+        missing = min(max(self._space.sample - len(found), 0), len(others))
+        return found + _chooser(self._own_key(self.asked, op, op), None)(others, missing)
+
     def _default(self, kernel_inputs: Any, template: Any, op_name: str, overrides: dict[str, Any]) -> list[Any]:
         """Return Inductor's DEFAULT choices of a template."""
         from torch._inductor import config
@@ -168,6 +201,18 @@ def _chooser(own: bytes, shared: bytes | None) -> Chooser:
         return draw(few, count)
 
     return draw_from_few
+
+
+def _flex_list(
+    space: str | None, stock: Callable[..., list[Any]], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> list[Any]:
+    """Return a copy of Inductor's list of configs for attention; without a space, its one config without tuning."""
+    from torch._inductor import config
+
+    settings = {"max_autotune": space is not None} | ({"max_autotune_flex_search_space": space} if space else {})
+    with config.patch(settings):
+        # Decoding changes a config's block to fit the mask.
+        return [copy(each) for each in stock(*arguments, **named)]
 
 
 def _problem_or_none(kernel_inputs: Any, op_name: str, overrides: Any = None) -> Problem | None:

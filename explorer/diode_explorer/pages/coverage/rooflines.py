@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from diode_store.records import Hardware
 
 _BYTE, _HALF, _SINGLE = 1, 2, 4
-_OF = "op, dtype, b, m, n"
+_OF = "op, dtype, b, m, n, k, dimensions"
 FIGURES = f"""\
         flops_of(op, b, m, n, k, dimensions) AS flops,
-        bytes_read_of({_OF}, k, dimensions) + bytes_written_of({_OF}, dimensions) AS bytes_moved,
+        bytes_read_of({_OF}) + bytes_written_of({_OF}) AS bytes_moved,
         CASE
             WHEN is_int8(dtype) THEN int8_flops
             WHEN itemsize_of(dtype) = {_BYTE} THEN fp8_flops

@@ -1,0 +1,135 @@
+"""Flex attention: one config for a call, in every compile.
+
+Inductor asks a choices handler for lists of configs, with the head size and the dtype alone. So the hook looks at the
+call when Inductor lowers it, and puts a handler of its own in place for that time. With ``mode="max-autotune"``
+Inductor times its list with a mask of its own, and in a plain compile it takes one fixed config.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from diode_collectors.inductor.attention import BACKWARD, DECODING, FORWARD, Call
+from diode_integration.inductor.after_import import once_inductor_is_there, put_in_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+
+    from diode_store.kernels import KernelConfig
+
+_LOWERING = "torch._inductor.lowering"
+LOWERED = ("flex_attention", "flex_attention_backward")
+"""Names of the higher-order operators that Inductor lowers."""
+
+
+class Owner(Protocol):
+    """Part of a handler that is asked about attention."""
+
+    def attention(self, op: str, call: Call) -> KernelConfig | None:
+        """Return the config for a call; None for Inductor's own list. Must not raise.
+
+        Args:
+            op: the op whose configs Inductor asks for.
+            call: the call.
+        """
+
+    def failed(self, error: Exception) -> None:
+        """Record an error inside the hook."""
+
+
+def guard(installed: Callable[[], Owner | None], undo: ExitStack) -> None:
+    """Have the installed handler choose the configs of flex attention."""
+    once_inductor_is_there(lambda: _wrap(installed, undo), undo)
+
+
+def why_not(config: KernelConfig, op: str, call: Call) -> str | None:
+    """Return why a call cannot have a config; None if it can.
+
+    Args:
+        config: the config.
+        op: the op whose configs Inductor asks for.
+        call: the call, whose mask has blocks that a kernel's blocks must divide.
+    """
+    blocks = _blocks(config, op)
+    for name, value in blocks.items():
+        whole = call.query_block if name.startswith("block_m") else call.key_block
+        if type(value) is not int or value < 1 or value & (value - 1):
+            return f"{name} must be a power of 2, not {value}"
+        if whole % value and not (op == DECODING and value > whole):
+            return f"{name} {value} does not divide the {whole} of the mask's blocks"
+    return None if config.num_stages and config.num_warps else "num_stages and num_warps must be positive"
+
+
+def with_config(listed: Any, config: KernelConfig, op: str) -> Any:
+    """Return an entry of Inductor's list with another config."""
+    values = {**_blocks(config, op), "num_stages": config.num_stages, "num_warps": config.num_warps}
+    known = {each.name for each in fields(listed)}
+    return replace(listed, **{name: value for name, value in values.items() if name in known})
+
+
+def _blocks(config: KernelConfig, op: str) -> dict[str, Any]:
+    """Return the block sizes by the names of Inductor's fields."""
+    if op == BACKWARD:
+        named = dict(config.kwargs)
+        return {f"block_{name}": named.get(f"BLOCK_{name.upper()}") for name in ("m1", "n1", "m2", "n2")}
+    return ({"block_m": config.block_m} if op == FORWARD else {}) | {"block_n": config.block_n}
+
+
+class _OneConfig:
+    """Choices handler for the time of one call; everything but attention is the other handler's."""
+
+    def __init__(self, others: Any, find: Callable[[str], KernelConfig | None]) -> None:
+        self._others = others
+        self._find = find
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._others, name)
+
+    def get_flex_attention_fwd_configs(self, *arguments: Any, **named: Any) -> list[Any]:
+        return self._picked(FORWARD, self._others.get_flex_attention_fwd_configs(*arguments, **named))
+
+    def get_flex_decode_configs(self, *arguments: Any, **named: Any) -> list[Any]:
+        return self._picked(DECODING, self._others.get_flex_decode_configs(*arguments, **named))
+
+    def get_flex_attention_bwd_configs(self, *arguments: Any, **named: Any) -> list[Any]:
+        return self._picked(BACKWARD, self._others.get_flex_attention_bwd_configs(*arguments, **named))
+
+    def _picked(self, op: str, listed: list[Any]) -> list[Any]:
+        config = self._find(op) if listed else None
+        return listed if config is None else [with_config(listed[0], config, op)]
+
+
+def _wrap(installed: Callable[[], Owner | None], undo: ExitStack) -> bool:
+    """Wrap the lowerings; return False if they are not registered yet."""
+    import torch
+
+    lowerings = getattr(sys.modules.get(_LOWERING), "lowerings", {})
+    operators = [getattr(torch.ops.higher_order, name, None) for name in LOWERED]
+    if not all(each in lowerings for each in operators):
+        return False
+    for operator in operators:
+        put_in_place(lowerings, operator, _lowered(lowerings[operator], installed), undo)
+    return True
+
+
+def _lowered(stock: Callable[..., Any], installed: Callable[[], Owner | None]) -> Callable[..., Any]:
+    @functools.wraps(stock)
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        from torch._inductor.virtualized import V
+
+        owner = installed()
+        if owner is None:
+            return stock(*args, **kwargs)
+        try:
+            call = Call.of(args)
+        except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
+            owner.failed(error)
+            return stock(*args, **kwargs)
+        with V.set_choices_handler(_OneConfig(V.choices, lambda op: owner.attention(op, call))):
+            return stock(*args, **kwargs)
+
+    return lower

@@ -1,0 +1,73 @@
+"""Which mask a function is, and the blocks of a mask that is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.attention.flex_attention import create_block_mask
+
+from diode_collectors.inductor.attention import block_mask, mask_function, mask_of
+from diode_collectors.problems.problem import parse_problem
+from diode_store.errors import RecordError
+from diode_store.ops.attending import Mask
+
+LISTS = [f"{full}{side}_{what}" for full in ("", "full_") for side in ("kv", "q") for what in ("num_blocks", "indices")]
+
+
+@given(
+    st.sampled_from(("causal", "window", "prefix", "documents")),
+    st.integers(1, 400),
+    st.integers(1, 300),
+    st.integers(0, 99),
+)
+def test_a_known_mask_is_recognized(kind: str, size: int, queries: int, more: int) -> None:
+    """By what it lets each query see; masks that are the same for these sizes have one name."""
+    mask, keys = Mask(kind, 0 if kind == "causal" else size), queries + more
+    found = mask_of(mask_function(mask, queries, keys), queries, keys)
+    rows = np.arange(queries)
+    for wanted, got in zip(mask.seen(rows, queries, keys), found.seen(rows, queries, keys), strict=True):
+        assert np.array_equal(wanted, got)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda _b, _h, q, k: (q - k) % 3 == 0,
+        lambda _b, _h, q, k: q <= k,
+        lambda _b, _h, q, k: (q >= k) & (k > 5),
+        lambda _b, _h, _q, _k: 1 / 0,
+        lambda b, h, q, k: torch.full((), fill_value=True, device="meta") & (q >= k) & (b == h),
+    ],
+)
+def test_any_other_function_is_another_mask(function: Any) -> None:
+    """One that fails, or that looks at another device, too."""
+    assert mask_of(function, 200, 200) == Mask("other")
+
+
+def test_a_function_that_hides_nothing() -> None:
+    """It is no mask, whatever its form."""
+    assert mask_of(lambda _b, _h, q, k: q + k >= 0, 200, 300) == Mask()
+    assert mask_of(lambda _b, _h, q, _k: torch.ones_like(q, dtype=torch.bool), 200, 300) == Mask()
+
+
+@pytest.mark.parametrize("words", ["causal", "window100/block64", "prefix70", "documents100/block32"])
+def test_a_block_mask_is_the_one_that_torch_makes(words: str) -> None:
+    """Every list of blocks, for queries and for keys."""
+    problem = parse_problem(f"flex_attention:1x2x300x64:2x428/{words}").problem()
+    found = block_mask(problem, "cpu")
+    block = int(problem.shape.dimension("block", 128))
+    expected = create_block_mask(found.mask_mod, None, None, 300, 428, device="cpu", BLOCK_SIZE=block)
+    for name in LISTS:
+        assert torch.equal(getattr(found, name), getattr(expected, name)), name
+
+
+def test_a_problem_without_a_mask_has_no_blocks() -> None:
+    """Nor has one whose mask nobody described; no function is made up for it."""
+    assert block_mask(parse_problem("flex_attention:1x2x300x64").problem(), "cpu") is None
+    with pytest.raises(RecordError, match="a mask of the kind 'other' has no function"):
+        mask_function(Mask("other"), 128, 128)
