@@ -26,6 +26,10 @@ USUAL = {STRIDE: 1, PADDING: 0, DILATION: 1}
 """Scalars with a number for each spatial dimension, and the number that a problem leaves out."""
 SPATIAL = (1, 2, 3)
 """Numbers of spatial dimensions that a convolution may have."""
+CHANNELS_LAST, _CONTIGUOUS, _OTHER = "n", "t", "s"
+"""Letters of memory formats."""
+Input = tuple["Sequence[int]", "Sequence[int]"]
+"""Size and strides of an input."""
 _LEADING = 2
 
 
@@ -132,14 +136,31 @@ def convolution_strides(size: Sequence[int], *, channels_last: bool) -> tuple[in
     return tuple(strides)
 
 
-def layout_letter(size: Sequence[int], stride: Sequence[int]) -> str:
-    """Return the letter of an input's memory format.
+def memory_formats(data: Input, weights: Input) -> str:
+    """Return the letters of the memory formats of an input and of weights, each a size and strides.
 
     In the channels-last format (NHWC) the channels of a position lie side by side, as in a row-major A: n. In the
-    contiguous format (NCHW) the positions of a channel do, as in a transposed A: t. Any other format is s.
+    contiguous format (NCHW) the positions of a channel do, as in a transposed A: t. Any other format is s. A tensor may
+    have both formats, as weights of 1 x 1 and images of one channel do; then it has that of the other.
     """
-    for letter, channels_last in (("n", True), ("t", False)):
-        dense = convolution_strides(size, channels_last=channels_last)
-        if all(found == wanted or n == 1 for n, found, wanted in zip(size, stride, dense, strict=True)):
-            return letter
-    return "s"
+    first, second = _letters(*data), _letters(*weights)
+    if len(first) > 1:
+        first = second if len(second) == 1 and second != _OTHER else CHANNELS_LAST
+    return first + (second if len(second) == 1 else (first if first != _OTHER else CHANNELS_LAST))
+
+
+def normal_strides(size: Sequence[int], stride: Sequence[int], letter: str) -> tuple[int, ...]:
+    """Return the strides of a tensor of a memory format: where a size is 1, any stride means the same."""
+    if letter == _OTHER:
+        return tuple(stride)
+    return convolution_strides(size, channels_last=letter == CHANNELS_LAST)
+
+
+def _letters(size: Sequence[int], stride: Sequence[int]) -> str:
+    """Return the letter of each memory format that a tensor has."""
+    found = ""
+    for letter in (CHANNELS_LAST, _CONTIGUOUS):
+        dense = normal_strides(size, stride, letter)
+        if all(step == wanted or n == 1 for n, step, wanted in zip(size, stride, dense, strict=True)):
+            found += letter
+    return found or _OTHER

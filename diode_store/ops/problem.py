@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from diode_store.errors import RecordError
 from diode_store.kernels import Scalar, plain_scalar, same_scalars
 from diode_store.ops.attending import BLOCK, MASK, Attention, attention_layout, attention_of, dense_strides
-from diode_store.ops.convolving import USUAL, Convolution, convolution_of, layout_letter
+from diode_store.ops.convolving import USUAL, Convolution, convolution_of, memory_formats, normal_strides
 from diode_store.ops.grouping import (
     BATCH,
     COLUMNS,
@@ -165,6 +165,9 @@ class Problem:
         if entry.is_convolution:
             found = convolution_of(op, inputs[first].size, inputs[second].size, dict(pairs))
             pairs = _with(pairs, USUAL, found.scalars())
+            letters = memory_formats(inputs[first][1:], inputs[second][1:])
+            formats = [(spec, normal_strides(*spec[1:], letter)) for spec, letter in zip(inputs, letters, strict=False)]
+            inputs = (*(spec._replace(stride=stride) for spec, stride in formats), *inputs[len(formats) :])
         if entry.is_attention:
             attention = attention_of(op, [spec.size for spec in inputs], dict(pairs))
             pairs = _with(pairs, (MASK, BLOCK), attention.scalars())
@@ -236,7 +239,8 @@ class Problem:
         a, b = self.inputs[first], self.inputs[second]
         if entry.is_convolution:
             batch, m, n, k = self._convolution.sizes
-            layout = layout_letter(a.size, a.stride) + ("s" if layout_letter(b.size, b.stride) == "s" else "t")
+            letters = memory_formats(a[1:], b[1:])
+            layout = letters[0] + ("s" if letters[1] == "s" else "t")
         elif entry.is_attention:
             batch, m, n, k = self._attention.sizes
             layout = attention_layout(a[1:], b[1:])

@@ -174,6 +174,51 @@ def test_a_failure_costs_no_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     assert handler.get_stats()["fallback_error"] == 1
 
 
+@pytest.mark.parametrize(
+    ("size", "weight", "settings"),
+    [
+        ((2, 16, 20, 20), (32, 16, 1, 1), {"stride": 2}),
+        ((2, 16, 20, 20), (16, 1, 3, 3), {"padding": 1, "groups": 16}),
+        ((2, 1, 28, 28), (8, 1, 3, 3), {"padding": 1}),
+    ],
+)
+@pytest.mark.parametrize("layout_optimization", [True, False])
+def test_contiguous_weights_of_an_image_of_channels_last(
+    size: tuple[int, ...],
+    weight: tuple[int, ...],
+    settings: dict[str, Any],
+    layout_optimization: bool,  # noqa: FBT001 - a case
+    tmp_path: Path,
+) -> None:
+    """Some have both memory formats, so what a compile records is what the next compile looks up."""
+    image = torch.randn(size).to(memory_format=torch.channels_last)
+    weights = torch.randn(weight)
+
+    def compiled(handler: Any) -> None:
+        options = {**SETTINGS, "layout_optimization": layout_optimization, "conv_1x1_as_mm": False}
+        with watching(**options), install(handler):
+            compile_and_run(lambda x, w: torch.nn.functional.conv2d(x, w, **settings), image, weights)
+
+    path = tmp_path / "picks.json"
+    with lock(path, device="cpu"):
+        compiled(hooked(mode="zero", unknown="stock"))
+    handler = hooked(mode="adaptive", hardware=None, picks=path)
+    compiled(handler)
+    assert handler.get_stats()["picked_from_file"] == 1
+
+
+def test_a_failure_before_the_lowering_costs_no_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the hook does to Inductor is private to torch, and may be gone in another version."""
+    problem, configs = listed()
+    for config in configs[:2]:
+        handler = hooked(mode="zero", hardware=None, picks=picks_of(problem, config))
+        with monkeypatch.context() as broken:
+            for name in ("pointwise_convolutions_kept", "patched"):
+                broken.setattr(f"diode_integration.picks.convolutions.{name}", lambda **_: 1 / 0)
+            convolve(handler)
+        assert handler.get_stats()["fallback_error"] == 1
+
+
 def test_choices_are_locked(tmp_path: Path) -> None:
     """A picks file of a block of compiles has convolutions that Inductor timed, and serves the next compile."""
     path = tmp_path / "picks.json"

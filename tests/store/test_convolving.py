@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diode_store.errors import RecordError
-from diode_store.ops.convolving import convolution_of, convolution_strides, joined, layout_letter
+from diode_store.ops.convolving import convolution_of, convolution_strides, joined, memory_formats
 from diode_store.ops.inputs import plain_inputs, plain_problem
 from diode_store.ops.work import bytes_read, bytes_written, flops
 from diode_store.records import Problem, TensorSpec
@@ -92,9 +92,36 @@ def test_strides_are_those_of_torch(memory_format: torch.memory_format) -> None:
     tensor, is_last = torch.empty(2, 3, 4, 5), memory_format == torch.channels_last
     strides = tensor.contiguous(memory_format=memory_format).stride()
     assert convolution_strides(tensor.shape, channels_last=is_last) == strides
-    assert layout_letter(tensor.shape, strides) == ("n" if is_last else "t")
-    assert layout_letter((2, 1, 4, 5), torch.empty(2, 1, 4, 5).stride()) == "n"
-    assert layout_letter(tensor.shape, torch.empty(2, 3, 4, 10)[..., ::2].stride()) == "s"
+    assert memory_formats((tensor.shape, strides), (tensor.shape, strides)) == ("nn" if is_last else "tt")
+    apart = tensor.shape, torch.empty(2, 3, 4, 10)[..., ::2].stride()
+    assert memory_formats(apart, apart) == "ss"
+
+
+@pytest.mark.parametrize("memory_format", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize(
+    ("size", "weight", "groups"),
+    [((2, 16, 9, 9), (8, 16, 1, 1), 1), ((2, 16, 9, 9), (16, 1, 3, 3), 16), ((2, 3, 1, 1), (8, 3, 1, 1), 1)],
+)
+def test_strides_of_single_elements_make_no_other_problem(
+    size: tuple[int, ...], weight: tuple[int, ...], groups: int, memory_format: torch.memory_format
+) -> None:
+    """Weights of 1 x 1 and of one channel have both formats, so they have that of the input."""
+    image = torch.empty(size).contiguous(memory_format=memory_format)
+    keys = set()
+    for weights in (torch.empty(weight), torch.empty(weight).contiguous(memory_format=torch.channels_last)):
+        specs = tuple(TensorSpec("float16", tuple(each.shape), tuple(each.stride())) for each in (image, weights))
+        problem = Problem.create("convolution", specs, {"groups": groups})
+        keys.add(problem.key)
+        assert plain_problem(problem.shape).key == problem.key
+    assert len(keys) == 1
+
+
+def test_an_image_of_one_channel_has_the_format_of_its_weights() -> None:
+    """And with weights of one channel the two are channels last."""
+    image, weights = torch.empty(2, 1, 28, 28), torch.empty(8, 1, 3, 3)
+    assert memory_formats((image.shape, image.stride()), (weights.shape, weights.stride())) == "nn"
+    signal, kernel = torch.empty(2, 1, 28), torch.empty(8, 1, 5)
+    assert memory_formats((signal.shape, signal.stride()), (kernel.shape, kernel.stride())) == "nn"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.inductor.adapter import dtype_name, tf32_is_asked
-from diode_store.ops.convolving import GROUPS, USUAL, convolution_strides, joined, layout_letter
+from diode_store.ops.convolving import GROUPS, USUAL, convolution_strides, joined
 from diode_store.records import Problem, TensorSpec
 
 if TYPE_CHECKING:
@@ -36,9 +36,10 @@ def problem_of_call(given: Mapping[str, Any]) -> Problem | None:
     size, kernel = sizes
     if given.get("transposed") or size is None or kernel is None or len(size) != len(kernel):
         return None
-    is_last = _is_channels_last(x, size)
     dtype = dtype_name(x.get_dtype())
-    specs = tuple(TensorSpec(dtype, each, convolution_strides(each, channels_last=is_last)) for each in (size, kernel))
+    strides = _strides(x, size)
+    dense = convolution_strides(kernel, channels_last=strides == convolution_strides(size, channels_last=True))
+    specs = TensorSpec(dtype, size, strides), TensorSpec(dtype, kernel, dense)
     scalars: dict[str, Any] = {name: joined([int(each) for each in given[name]]) for name in USUAL}
     scalars[GROUPS] = int(given["groups"])
     if dtype == "float32" and tf32_is_asked(is_convolution=True):
@@ -75,15 +76,16 @@ def pointwise_convolutions_kept() -> Iterator[None]:
         conv.convert_1x1_conv_to_mm = convert
 
 
-def _is_channels_last(x: Any, size: Sequence[int]) -> bool:
+def _strides(x: Any, size: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of the input as the kernel will get it."""
     from torch._inductor.virtualized import V
 
     if len(size) == _IMAGES and V.graph.layout_opt:
-        return True
+        return convolution_strides(size, channels_last=True)
     strides = None
     with suppress(Exception):  # the strides of what is not computed yet are open
         strides = _numbers(x.get_stride())
-    return strides is not None and layout_letter(size, strides) == "n"
+    return strides or convolution_strides(size, channels_last=False)
 
 
 def _numbers(expressions: Sequence[Any]) -> tuple[int, ...] | None:

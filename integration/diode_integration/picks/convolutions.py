@@ -7,6 +7,7 @@ one left of Inductor's list, and without its code the vendor kernel stands in.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -51,18 +52,28 @@ def picked(
 
 
 def _lowered(sought: Sought, owner: Handler, lower: Lower) -> Any:
+    with ExitStack() as stack:
+        try:
+            _prepare(stack, sought, owner)
+        except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
+            stack.close()
+            owner.failed(error)
+        return lower()
+
+
+def _prepare(stack: ExitStack, sought: Sought, owner: Handler) -> None:
+    """Have the next call lowered with its picked kernel, until the stack is closed."""
     config = sought.pick.configs[0]
     if config.template == VENDOR:
-        with patched(max_autotune=False, max_autotune_gemm=False):
-            lowered = lower()
+        stack.enter_context(patched(max_autotune=False, max_autotune_gemm=False))
         owner.settled(sought.decision(0, observe=False))
-        return lowered
+        return
     if config.template == PRODUCT:
-        with patched(conv_1x1_as_mm=True):
-            return lower()
+        stack.enter_context(patched(conv_1x1_as_mm=True))
+        return
     marks = {
         config: {PickMark.KEY: PickMark(owner, sought, 0)},
         KernelConfig(VENDOR): {PickMark.KEY: PickMark(owner, sought, None)},
     }
-    with marking_later(lambda: marks), pointwise_convolutions_kept():
-        return lower()
+    stack.enter_context(pointwise_convolutions_kept())
+    stack.enter_context(marking_later(lambda: marks))

@@ -23,11 +23,22 @@ VENDOR, PRODUCT, TEMPLATE = "aten::convolution", "aten::conv1x1_via_mm", "triton
 @pytest.fixture(autouse=True)
 def _precision_stays() -> Iterator[None]:
     """Let no later test compute in another precision."""
-    cudnn: Any = torch.backends.cudnn
-    before = [(each, each.fp32_precision) for each in (cudnn, cudnn.conv)] if hasattr(cudnn, "conv") else []
+    conv_settings: Any = getattr(torch.backends.cudnn, "conv", None)
+    before = getattr(conv_settings, "fp32_precision", None)
     yield
-    for each, precision in before:
-        each.fp32_precision = precision
+    if before is not None:
+        conv_settings.fp32_precision = before
+
+
+@pytest.mark.parametrize("text", ["convolution:2x16x32x32:32x3x3/tf32", "convolution:2x16x32x32:32x3x3/fp32"])
+def test_the_precision_of_everything_else_stays(text: str) -> None:
+    """Inductor's templates follow cuDNN's as a whole, which is unset in a user's process."""
+    from diode_collectors.sweep.lane.takeover import allow_tf32
+
+    cudnn: Any = torch.backends.cudnn
+    before = torch.get_float32_matmul_precision(), getattr(cudnn, "fp32_precision", None)
+    allow_tf32(parse_problem(text), on_cpu=True)
+    assert (torch.get_float32_matmul_precision(), getattr(cudnn, "fp32_precision", None)) == before
 
 
 @pytest.mark.parametrize(

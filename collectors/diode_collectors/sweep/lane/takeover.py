@@ -151,7 +151,8 @@ def allow_tf32(problem: SweepProblem, *, on_cpu: bool) -> None:
         if not on_cpu:
             torch.set_float32_matmul_precision("high" if problem.allow_tf32 else "highest")
     elif hasattr(getattr(cudnn, "conv", None), "fp32_precision"):
-        cudnn.fp32_precision = cudnn.conv.fp32_precision = "tf32" if problem.allow_tf32 else "ieee"
+        # The precision of cuDNN as a whole stays: Inductor's templates follow it, and in a user's process it is unset.
+        cudnn.conv.fp32_precision = "tf32" if problem.allow_tf32 else "ieee"
     else:
         cudnn.allow_tf32 = problem.allow_tf32
 
