@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from diode_collectors.problems.problem import FLOAT32, SweepProblem
 from diode_store.errors import NoWarehouseError, SettingsError
 from diode_store.records import ProblemShape
+from diode_trainer.data.dataset import NOT_LEARNED
 
 if TYPE_CHECKING:
     from diode_store.records import Hardware
@@ -46,6 +47,8 @@ def decided_by_near(url: str, hardware: Hardware) -> list[SweepProblem]:
     for op, dtype, b, m, n, k, layout, dimensions, scalars in rows:
         tf32 = dtype == FLOAT32 and dict(scalars).get("ALLOW_TF32") is True
         shape = ProblemShape(op, dtype, b, m, n, k, layout, tf32, tuple(sorted((dimensions or {}).items())))
+        if op in NOT_LEARNED:
+            continue
         with contextlib.suppress(SettingsError):  # no sweep can time the product
             found.setdefault(SweepProblem.of_shape(shape, _NAME))
     return list(found)

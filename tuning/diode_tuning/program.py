@@ -23,6 +23,7 @@ from diode_store.decisions import DecisionRecord
 from diode_store.errors import CodecError, DiodeError, SegmentError, SettingsError
 from diode_store.processes.programs import run_python
 from diode_store.system.files import real_path
+from diode_trainer.data.dataset import NOT_LEARNED
 from diode_tuning.plan import write
 
 if TYPE_CHECKING:
@@ -125,8 +126,10 @@ def _decisions(spool: Path) -> Iterator[DecisionRecord]:
 
 
 def _problems(shapes: Iterable[ProblemShape], name: str) -> Iterator[SweepProblem]:
-    """Yield the products that a sweep can time."""
+    """Yield the products that a sweep can time and a model learns."""
     for shape in shapes:
+        if shape.op in NOT_LEARNED:
+            continue
         with contextlib.suppress(SettingsError):  # another op or dtype, or an odd layout
             yield SweepProblem.of_shape(shape, f"{name}/compiled")
 
