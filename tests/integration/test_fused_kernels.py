@@ -14,6 +14,7 @@ import pytest
 import torch
 from picks_of import here
 from torch._inductor import config as inductor_config
+from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.codecache import PyCodeCache
 from torch._inductor.codegen.triton import TritonKernel
 from torch._inductor.runtime.triton_heuristics import generate_lookup_hash_from_source_code
@@ -46,7 +47,7 @@ def source_of(op: str) -> FusedSource:
 
 def blocks(op: str, **sizes: int) -> KernelConfig:
     """Return a config of a fused kernel with two warps, which no heuristic lists for the cases."""
-    return kernel_config(f"triton::{op}", {**sizes, "num_stages": 1, "num_warps": 2})
+    return kernel_config(f"triton::{op}", {"num_stages": 1, "num_warps": 2, **sizes})
 
 
 PICKED = {"persistent_reduction": {"XBLOCK": 4}, "pointwise": {"XBLOCK": 4, "YBLOCK": 2}}
@@ -190,6 +191,10 @@ def test_picks_serve_a_plain_compile(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"XBLOCK": 4}, "the kernel is a pointwise with XBLOCK, YBLOCK"),
         ({"XBLOCK": 4, "YBLOCK": 2, "ZBLOCK": 1}, "the kernel is a pointwise with XBLOCK, YBLOCK"),
         ({"XBLOCK": 4, "YBLOCK": True}, "YBLOCK must be a power of 2 up to "),
+        ({"XBLOCK": 2048, "YBLOCK": 1024}, "blocks of 2,097,152 elements are more than Triton's 1,048,576"),
+        ({"XBLOCK": 4, "YBLOCK": 2, "FOO": 1}, "no kernel takes FOO"),
+        ({"XBLOCK": 4, "YBLOCK": 2, "num_warps": 3}, "num_warps one of 1, 2, 4, 8, 16, 32"),
+        ({"XBLOCK": 4, "YBLOCK": 2, "num_warps": 64}, "num_warps one of 1, 2, 4, 8, 16, 32"),
     ],
 )
 def test_a_config_that_would_be_wrong_is_refused(
@@ -202,6 +207,49 @@ def test_a_config_that_would_be_wrong_is_refused(
     assert kind_of(tuner) == "pointwise"
     assert counts == {"picks_missed": 1, "fused_untuned": 1}
     assert sum(why in message for message in caplog.messages) == 1
+
+
+def test_a_persistent_reduction_holds_its_whole_range() -> None:
+    """Its block of rows times the range must fit into a block of Triton."""
+    source = source_of("persistent_reduction")
+    assert fused.why_not(source, blocks("persistent_reduction", XBLOCK=2048)) is None
+    why = fused.why_not(source, blocks("persistent_reduction", XBLOCK=4096))
+    assert why == "blocks of 2,097,152 elements are more than Triton's 1,048,576"
+
+
+def test_the_first_config_asks_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one on the disk nor one over the network."""
+    source = source_of("pointwise")
+    asked: list[Any] = []
+    monkeypatch.setattr("torch._inductor.runtime.autotune_cache.AutotuneCache.create", lambda *args: asked.append(args))
+    assert fused.first_config(source) is not None
+    assert asked == []
+
+
+def test_a_pick_that_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The same plain compile goes on with Inductor's own configs, and one line says why."""
+    op = "pointwise"
+    function, inputs = CASES[op]
+    stock = AsyncCompile.triton
+
+    def compile_source(self: Any, name: str, text: str, *args: Any, **kwargs: Any) -> Any:
+        if "fixed_config" in text:
+            raise RuntimeError("out of resources")
+        return stock(self, name, text, *args, **kwargs)
+
+    monkeypatch.setattr(AsyncCompile, "triton", compile_source)
+    handler = DiodeInductorChoices(model=TileModel(), picks=picks_for(op))
+    with (
+        interpreted(monkeypatch) as ran,
+        install(handler),
+        torch.no_grad(),
+        caplog.at_level(logging.WARNING, "diode_integration"),
+    ):
+        torch._dynamo.reset()
+        result = torch.compile(function)(*inputs)
+    torch.testing.assert_close(result, function(*inputs))
+    assert [kind_of(tuner) for tuner in ran] == [op]
+    assert sum("out of resources" in line for line in caplog.messages) == 1
 
 
 def test_picks_of_another_torch_are_missed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from diode_collectors.inductor.fused_timings import FusedTimings
 
 
+WITH_COPIES = "with_copies"
+"""Key of a measurement's ``extra`` for times that include copying the inputs that a kernel writes over."""
+
+
 def measurement_of_fused(timings: FusedTimings) -> Measurement:
     """Return the times of one search over a fused kernel's configs as a record.
 
@@ -42,6 +46,7 @@ def measurement_of_fused(timings: FusedTimings) -> Measurement:
         search_space=timings.search_space,
         timing_method=inductors_method(timings.device.partition(":")[0]),
         metrics=as_metrics(timings.times_ms, timings.told),
+        extra={WITH_COPIES: True} if timings.with_copies else {},
     )
 
 

@@ -31,9 +31,13 @@ _HELPERS = re.compile(r"^@triton\.jit\ndef .*\n(?:(?:[ \t].*)?\n)*", re.MULTILIN
 _META, _INDUCTOR, _SIZES, _HINT = "triton_meta", "inductor_meta", "size_hints", "reduction_hint"
 _DEVICE = "device"
 _TUNED = "max_autotune"
-_TUNING = ("max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning", "autotune_local_cache")
+_TUNING = ("max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning")
 _LEFT_TO_STOCK = ("RSPLIT_SIZE", "combo_grid_meta")
 """Entries of ``inductor_meta`` of kernels whose buffers or grids depend on more than the config."""
+_SAME_RESULTS = ("deterministic", "batch_invariant", "are_deterministic_algorithms_enabled")
+"""Entries that are true where a config must not change the order in which a kernel adds up."""
+PERSISTENT = "persistent_reduction"
+_MUTATED = "mutated_arg_names"
 _NAME = "kernel_name"
 _FACTS = ("num_load", "num_store", "num_reduction", "atomic_add_found", _NAME)
 _DTYPES = {
@@ -101,8 +105,19 @@ class FusedSource:
 
     @property
     def is_left_to_stock(self) -> bool:
-        """True for a kernel whose buffers or grid depend on more than its config."""
-        return any(name in self._literals(_INDUCTOR) for name in _LEFT_TO_STOCK)
+        """True for a kernel whose buffers or grid depend on more than its config, or whose results must not change."""
+        meta = self._literals(_INDUCTOR)
+        return any(name in meta for name in _LEFT_TO_STOCK) or any(meta.get(name) is True for name in _SAME_RESULTS)
+
+    @property
+    def is_timed_with_copies(self) -> bool:
+        """True if the kernel writes over its inputs, which Inductor then copies before each timed run."""
+        return bool(self._literals(_INDUCTOR).get(_MUTATED))
+
+    @property
+    def has_loops(self) -> bool:
+        """True if the kernel reduces block by block, and False if a block holds a whole reduction."""
+        return self.op != PERSISTENT
 
     @property
     def blocks(self) -> frozenset[str]:
@@ -125,7 +140,7 @@ class FusedSource:
 
     @property
     def untuned_call(self) -> str:
-        """The call without max-autotune, coordinate descent and the cache of their results."""
+        """The call without max-autotune and coordinate descent."""
         lines = self._call_text.splitlines(keepends=True)
         starts = [sum(map(len, lines[:number])) for number in range(len(lines))]
         edited = self._call_text

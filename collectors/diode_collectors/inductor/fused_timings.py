@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 
 from diode_collectors.inductor.fused_source import config_of_triton, read_source
 from diode_collectors.inductor.kernel_metrics import told_by
-from diode_store.errors import RecordError
 from diode_store.ops import FUSED_OPS
 
 if TYPE_CHECKING:
@@ -47,6 +46,8 @@ class FusedTimings:
     """Milliseconds of each config, ``inf`` for a config that failed."""
     told: dict[KernelConfig, Told]
     """Metrics of each config."""
+    with_copies: bool = False
+    """True if a time includes copying inputs that the kernel writes over."""
 
 
 @dataclass(eq=False)
@@ -122,8 +123,9 @@ def _searched(name: str, stock: Callable[..., Any]) -> Callable[..., Any]:
         for listener in tuple(_listeners):
             try:
                 heard = listener.heard.pop(self, None)
-                if heard:
-                    listener.take(_timings(self, _SEARCHES[name], heard))
+                timings = _timings(self, _SEARCHES[name], heard) if heard else None
+                if timings is not None:
+                    listener.take(timings)
             except Exception as error:  # noqa: BLE001 - as above
                 listener.failed(error)
         return found
@@ -137,10 +139,11 @@ def _op_of(tuner: Any) -> str | None:
     return name if name in FUSED_OPS else None
 
 
-def _timings(tuner: Any, search_space: str, heard: Mapping[KernelConfig, tuple[float, Told]]) -> FusedTimings:
+def _timings(tuner: Any, search_space: str, heard: Mapping[KernelConfig, tuple[float, Told]]) -> FusedTimings | None:
+    """Return the times of a kernel; None for one that no config describes, such as a cooperative reduction."""
     source = read_source(Path(tuner.filename).read_text(encoding="utf-8"))
-    if source is None:
-        raise RecordError(f"{tuner.filename} is not the source of a fused kernel")
+    if source is None or source.is_left_to_stock:
+        return None
     properties = tuner.device_props
     return FusedTimings(
         problem=source.problem,
@@ -148,4 +151,5 @@ def _timings(tuner: Any, search_space: str, heard: Mapping[KernelConfig, tuple[f
         search_space=search_space,
         times_ms={config: milliseconds for config, (milliseconds, _) in heard.items()},
         told={config: told for config, (_, told) in heard.items()},
+        with_copies=source.is_timed_with_copies,
     )

@@ -17,6 +17,7 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from diode_collectors.inductor.fused_source import config_of_triton, read_source
@@ -47,6 +48,11 @@ class Retuned(NamedTuple):
     """The only config; None if Inductor times a list."""
 
 
+_MOST_ELEMENTS = 2**20
+"""Elements that a block of Triton may have (``TRITON_MAX_TENSOR_NUMEL``)."""
+_WARPS = (1, 2, 4, 8, 16, 32)
+_OPTIONS = ("num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
+"""Options of a config beside its blocks, on NVIDIA and AMD GPUs."""
 Listener = Callable[["FusedSource", "KernelConfig", "torch.device"], None]
 """Receives each fused kernel to which the hook left a single config; must not raise."""
 _listeners: list[Listener] = []
@@ -90,7 +96,8 @@ def first_config(source: FusedSource) -> KernelConfig | None:
     if not isinstance(call, ast.Call):
         return None
     arguments = {str(each.arg): _value(each.value) for each in call.keywords}
-    # The call turns off the cache of results, so the file is never looked up.
+    # Without caches nobody asks for the file, or for anything over the network.
+    arguments["inductor_meta"] = {**arguments.get("inductor_meta", {}), "force_disable_caches": True}
     decorator = getattr(triton_heuristics, source.op)(**{**arguments, "filename": "kernel.py"})
     configs = inspect.getclosurevars(decorator).nonlocals.get("configs")
     return config_of_triton(source.op, configs[0]) if configs else None
@@ -118,7 +125,7 @@ def why_not(source: FusedSource, config: KernelConfig) -> str | None:
     """Return why a kernel cannot have a config; None if it can.
 
     The source leaves out masks that no block up to Inductor's largest needs, so a larger block would read and write
-    outside the tensors.
+    outside the tensors. Nothing stands in for the only config of a kernel, so it has to compile.
     """
     from torch._inductor.runtime.hints import TRITON_MAX_BLOCK
 
@@ -129,8 +136,15 @@ def why_not(source: FusedSource, config: KernelConfig) -> str | None:
         largest = TRITON_MAX_BLOCK.get(name.removesuffix(BLOCK), 0)
         if type(value) is not int or value < 1 or value & (value - 1) or value > largest:
             return f"{name} must be a power of 2 up to {largest}"
-    if not config.num_stages or not config.num_warps:
-        return "num_stages and num_warps must be positive"
+    # A persistent reduction has its whole range in a block.
+    whole = (hint for name, hint in source.size_hints.items() if name.startswith("r") and not source.has_loops)
+    elements = prod(map(int, blocks.values())) * prod(whole)
+    if elements > _MOST_ELEMENTS:
+        return f"blocks of {elements:,} elements are more than Triton's {_MOST_ELEMENTS:,}"
+    if others := sorted(name for name, _ in config.kwargs if name not in blocks and name not in _OPTIONS):
+        return f"no kernel takes {', '.join(others)}"
+    if not config.num_stages or config.num_warps not in _WARPS:
+        return f"num_stages must be positive, and num_warps one of {', '.join(map(str, _WARPS))}"
     return None
 
 

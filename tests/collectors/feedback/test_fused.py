@@ -16,6 +16,7 @@ import pytest
 from torch._inductor.codecache import PyCodeCache
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
+from diode_collectors.feedback.fused import WITH_COPIES
 from diode_collectors.feedback.listening import AutotuningListener
 from diode_collectors.inductor.fused_source import config_of_triton, read_source
 from diode_collectors.matmul import MatmulDatasetCollector
@@ -150,6 +151,36 @@ def test_a_kernel_without_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
         tune(tuner)
         assert time_ms(tuner.launchers[0].config) == 0.01
     assert (listener.stats.fused, listener.stats.failed) == (0, 2)
+
+
+def test_a_kernel_that_no_config_describes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A combination, or a reduction that several blocks compute together, is no record and no failure."""
+    with tuner_of("pointwise", monkeypatch) as tuner, AutotuningListener() as listener:
+        text = Path(tuner.filename).read_text()
+        for number, spoiled in enumerate(
+            (
+                text.replace("'num_load':", "'combo_grid_meta': {}, 'num_load':", 1),
+                text.replace("@triton_heuristics.pointwise", "@triton_heuristics.cooperative_reduction", 1),
+            )
+        ):
+            tuner.filename = str(tmp_path / f"{number}.py")
+            Path(tuner.filename).write_text(spoiled)
+            tune(tuner)
+    assert (listener.stats.fused, listener.stats.failed) == (0, 0)
+
+
+def test_times_with_copies_say_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Inductor copies what a kernel writes over before each run, and times the copy."""
+    heard: list[Measurement] = []
+    for names in ("[]", "['in_ptr0']"):
+        with tuner_of("pointwise", monkeypatch) as tuner, AutotuningListener(heard.append):
+            text = (
+                Path(tuner.filename).read_text().replace("'mutated_arg_names': []", f"'mutated_arg_names': {names}", 1)
+            )
+            tuner.filename = str(tmp_path / "kernel.py")
+            Path(tuner.filename).write_text(text)
+            tune(tuner)
+    assert [measurement.extra for measurement in heard] == [{}] * 2 + [{WITH_COPIES: True}] * 2
 
 
 def test_a_data_set_of_products_leaves_them_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -142,9 +144,24 @@ def test_a_source_that_says_too_little(name: str) -> None:
         source.problem  # noqa: B018 - raises
 
 
-def test_kernels_whose_buffers_depend_on_the_config_are_stocks() -> None:
-    """A kernel with a split size of its own."""
-    source = read_source(source_of("reduction").text.replace("'num_load':", "'RSPLIT_SIZE': 64, 'num_load':", 1))
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "'RSPLIT_SIZE': 64",
+        "'combo_grid_meta': {}",
+        "'deterministic': True",
+        "'batch_invariant': True",
+        "'are_deterministic_algorithms_enabled': True",
+    ],
+)
+def test_kernels_that_take_no_config_are_stocks(entry: str) -> None:
+    """Those with buffers or a grid of their own, and those whose results must not change."""
+    meta = re.sub(
+        r"'(deterministic|batch_invariant|are_deterministic_algorithms_enabled)': False, ",
+        "",
+        source_of("reduction").text,
+    )
+    source = read_source(meta.replace("'num_load':", f"{entry}, 'num_load':", 1))
     assert source is not None
     assert source.is_left_to_stock
 
