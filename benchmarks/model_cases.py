@@ -43,6 +43,10 @@ CASES = {
     "qwen3-30b-grouped-training": Case("Qwen3-30B-A3B, a training step of a block, 4096 tokens, bf16", 200),
     "deepseek-v2-lite-grouped": Case("DeepSeek-V2-Lite, two blocks with grouped products, 512 tokens, bf16", 150),
     "deepseek-v2-lite-grouped-training": Case("DeepSeek-V2-Lite, a training step of a block, 4096 tokens, bf16", 200),
+    "llama3-8b-flex-training": Case("Llama-3-8B with flex attention, a training step of 4096 tokens, bf16", 120),
+    "llama3-8b-flex-decode": Case("Llama-3-8B with flex attention, decoding 8 x 1 tokens of 8192, bf16", 90),
+    "convnext-tiny": Case("ConvNeXt-T, 32 images, fp16", 90),
+    "unet-320": Case("a U-Net of 320 to 1280 channels, 2 latents of 128 x 128, fp16", 120),
 }
 
 PLAIN, STOCK = "plain", "stock"

@@ -7,10 +7,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from attention_models import FlexDecoder, causal_mask
 from low_precision_models import DEEPSEEK_V2_LITE, QWEN3_30B_A3B, Decoder
-from low_precision_models import LLAMA3_8B as LLAMA_FP8
+from low_precision_models import LLAMA3_8B as LLAMA_BLOCK
 from torch import Tensor, nn
 from torch.nn import functional
+from vision_models import UNet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -167,6 +169,32 @@ def blocks_training(sizes: Sizes, tokens: int, *, fp8: bool = False) -> Workload
     return Workload(lambda x: model(x).float().square().mean(), inputs, tuple(model.parameters()))
 
 
+def flex_training(sizes: Sizes, tokens: int) -> Workload:
+    """Return a training step of one block with flex attention: a loss and the gradients."""
+    model = _made(lambda: FlexDecoder(sizes, 1), torch.bfloat16).train()
+    mask = causal_mask(tokens, DEVICE)
+    inputs = (_normal(1, tokens, sizes.hidden, dtype=torch.bfloat16),)
+    return Workload(lambda x: model(x, mask).float().square().mean(), inputs, tuple(model.parameters()))
+
+
+def flex_decoding(sizes: Sizes, batch: int, cached: int) -> Workload:
+    """Return a step of generation with flex attention: one token of each sequence over the cache of two blocks."""
+    model = _made(lambda: FlexDecoder(sizes, 2, batch, cached), torch.bfloat16).requires_grad_(requires_grad=False)
+    return Workload(model, (_normal(batch, 1, sizes.hidden, dtype=torch.bfloat16),))
+
+
+def modern_convolutional() -> Workload:
+    """Return ConvNeXt-T, 32 images of 224 x 224."""
+    return _of_images(_of_transformers("ConvNext", torch.float16), 32)
+
+
+def diffusion_unet(images: int = 2, size: int = 128) -> Workload:
+    """Return a U-Net as wide as SDXL's, in the channels-last format."""
+    model = _made(UNet, torch.float16).to(memory_format=torch.channels_last)
+    latents = _normal(images, 4, size, size, dtype=torch.float16).to(memory_format=torch.channels_last)
+    return Workload(model, (latents,))
+
+
 LLAMA3_8B = {
     "hidden_size": 4096,
     "intermediate_size": 14336,
@@ -197,12 +225,16 @@ WORKLOADS: Mapping[str, Callable[[], Workload]] = {
     "swin-b": windowed_transformer,
     "dlrm": recommender,
     "t5-encoder": text_encoder,
-    **{f"llama3-8b-fp8-{tokens}": partial(blocks, LLAMA_FP8, tokens, fp8=True) for tokens in (16, 64, 512, 4096)},
-    "llama3-8b-fp8-training": partial(blocks_training, LLAMA_FP8, 2048, fp8=True),
+    **{f"llama3-8b-fp8-{tokens}": partial(blocks, LLAMA_BLOCK, tokens, fp8=True) for tokens in (16, 64, 512, 4096)},
+    "llama3-8b-fp8-training": partial(blocks_training, LLAMA_BLOCK, 2048, fp8=True),
     "qwen3-30b-grouped": partial(blocks, QWEN3_30B_A3B, 512),
     "qwen3-30b-grouped-training": partial(blocks_training, QWEN3_30B_A3B, 4096),
     "deepseek-v2-lite-grouped": partial(blocks, DEEPSEEK_V2_LITE, 512),
     "deepseek-v2-lite-grouped-training": partial(blocks_training, DEEPSEEK_V2_LITE, 4096),
+    "llama3-8b-flex-training": partial(flex_training, LLAMA_BLOCK, 4096),
+    "llama3-8b-flex-decode": partial(flex_decoding, LLAMA_BLOCK, 8, 8192),
+    "convnext-tiny": modern_convolutional,
+    "unet-320": diffusion_unet,
 }
 
 

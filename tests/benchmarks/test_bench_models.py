@@ -11,8 +11,11 @@ import bench_models_gpu
 import pytest
 import torch
 import whole_models
+from attention_models import FlexDecoder, causal_mask
+from low_precision_models import Sizes
 from model_cases import CASES, shard
 from model_tables import Ratio, report
+from vision_models import UNet
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -182,3 +185,49 @@ def test_a_recommender_scores_each_user_of_a_batch(monkeypatch: pytest.MonkeyPat
         assert not torch.equal(workload.call(dense + 1, sparse), scores)
         assert not torch.equal(workload.call(dense, (sparse + 1) % 100), scores)
         assert torch.allclose(workload.run(torch.compile(workload.call, backend="eager", fullgraph=True)), scores)
+
+
+SMALL = Sizes(hidden=64, heads=4, kv_heads=2, head_size=16, intermediate=96)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_generation_looks_at_the_whole_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step writes its own position, reads the others, and is compiled as one graph."""
+    monkeypatch.setattr(whole_models, "DEVICE", "cpu")
+    workload = whole_models.flex_decoding(SMALL, batch=2, cached=160)
+    model: Any = workload.call
+    with torch.no_grad():
+        result = workload.run(model)
+        assert result.shape == (2, 1, 64)
+        written = model.cache[:, :, :, :, -1].clone()
+        compiled = torch.compile(model, backend="eager", fullgraph=True)
+        torch.testing.assert_close(workload.run(compiled), result)
+        model.cache[1, 0, :, :, 5] += 10
+        assert not torch.allclose(workload.run(model), result)
+        assert torch.equal(model.cache[:, 0, :, :, -1], written[:, 0])
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_a_training_step_of_flex_attention_is_causal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A position's output depends on those before it alone."""
+    monkeypatch.setattr(whole_models, "DEVICE", "cpu")
+    model = FlexDecoder(SMALL, 1)
+    mask = causal_mask(48, "cpu")
+    states = torch.randn(1, 48, 64)
+    with torch.no_grad():
+        before = model(states, mask)
+        states[:, 30] += 1
+        after = model(states, mask)
+    assert torch.equal(before[:, :30], after[:, :30])
+    assert not torch.allclose(before[:, 40], after[:, 40])
+    assert len(whole_models.flex_training(SMALL, 32).parameters) == 4
+
+
+def test_a_u_net_keeps_the_resolution() -> None:
+    """Channels and sizes of the latents come out again, and what is skipped matters."""
+    torch.manual_seed(0)
+    model, latents = UNet(4, (32, 64)), torch.randn(1, 4, 16, 16)
+    with torch.no_grad():
+        assert model(latents).shape == latents.shape
+        compiled = torch.compile(model, backend="eager", fullgraph=True)
+        torch.testing.assert_close(compiled(latents), model(latents))

@@ -180,18 +180,29 @@ def users_of(devices: Sequence[SweepDevice]) -> dict[str, frozenset[int] | None]
 
 
 def with_kernels(
-    problems: Sequence[SweepProblem], devices: Sequence[SweepDevice]
+    problems: Sequence[SweepProblem], devices: Sequence[SweepDevice], *, is_vendor: bool = False
 ) -> tuple[list[SweepProblem], str | None]:
     """Return the problems whose ops have kernels to choose from on every device, and a note on the others.
+
+    Args:
+        problems: the problems.
+        devices: the devices.
+        is_vendor: True if only vendor kernels are to be timed, which not every op has.
 
     Raises:
         HardwareError: no problem is left; the message names what the ops need.
     """
-    kept = [problem for problem in problems if all(device.has_kernels(problem) for device in devices)]
-    left_out = {problem.op: problem.entry.capability for problem in problems if problem not in set(kept)}
-    if not left_out:
+
+    def why_not(problem: SweepProblem) -> str | None:
+        if not all(device.has_kernels(problem) for device in devices):
+            return f"{problem.op} needs {_capability_text(problem.entry.capability)}"
+        return f"{problem.op} has no vendor kernel" if is_vendor and not problem.entry.vendors else None
+
+    reasons = [why_not(problem) for problem in problems]
+    kept = [problem for problem, why in zip(problems, reasons, strict=True) if why is None]
+    needs = " and ".join(dict.fromkeys(filter(None, reasons)))
+    if not needs:
         return kept, None
-    needs = " and ".join(f"{op} needs {_capability_text(capability)}" for op, capability in left_out.items())
     where = " and ".join(dict.fromkeys(device.hardware.name for device in devices))
     if not kept:
         raise HardwareError(f"nothing can be timed on {where}: {needs}")

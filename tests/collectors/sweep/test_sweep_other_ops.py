@@ -224,6 +224,10 @@ def test_each_op_is_timed_where_it_has_kernels() -> None:
         with_kernels(problems[1:2], [device("sm_80")])
     with pytest.raises(HardwareError, match="mm_plus_mm needs a GPU"):
         with_kernels([parse_problem("mm_plus_mm:64x64x64")], [device("x86_64", "cpu")])
+    attention = parse_problem("flex_attention:1x2x256x64")
+    assert with_kernels([attention], [device("sm_90")]) == ([attention], None)
+    kept, note = with_kernels([attention, problems[0]], [device("sm_90")], is_vendor=True)
+    assert (kept, note) == (problems[:1], "1 of 2 problems left out on GPU: flex_attention has no vendor kernel")
 
 
 def test_families_have_forward_passes_and_gradients() -> None:

@@ -1,4 +1,6 @@
-"""Time matrix products on this machine's devices and leave the records in the spool, or in a data set.
+"""Time matrix products, convolutions and attention on this machine's devices.
+
+The records go to the spool, or into a data set.
 
 Each problem goes through torch.compile's max-autotune. A benchmarker times its kernels: it hides the launch, flushes
 the L2 cache and takes the median. Every GPU times one problem while the next ones compile. The sweep skips measured
@@ -129,7 +131,7 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
         check_guide(space, options.guide)
         options.check_kernels()
         devices, problems = _devices_and_problems(options, excluded)
-    problems, left_out = with_kernels(problems, devices)
+    problems, left_out = with_kernels(problems, devices, is_vendor=space.is_vendor)
     if left_out:
         print_note(left_out)
     check_can_be_timed(problems, on_cpu=devices[0].is_cpu)
