@@ -11,15 +11,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from diode_store.errors import RecordError
 from diode_store.values.checks import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
 
     from diode_store.kernels import Scalar
 
@@ -42,25 +38,25 @@ Input = tuple["Sequence[int]", "Sequence[int]"]
 """Size and strides of an input."""
 
 
-class Bounds(NamedTuple):
-    """First and last key of a range for each row, shape (rows,); without keys the last comes before the first."""
+class Range(NamedTuple):
+    """A range of keys, or of blocks of keys; empty if the last comes before the first."""
 
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
+    first: int
+    last: int
 
     @property
-    def counts(self) -> NDArray[np.int64]:
-        """Number of keys in each range, shape (rows,)."""
-        counts: NDArray[np.int64] = np.maximum(self.last - self.first + 1, 0)
-        return counts
+    def length(self) -> int:
+        """Number of keys or blocks."""
+        return max(self.last - self.first + 1, 0)
 
 
 class Blocks(NamedTuple):
     """Blocks of keys for each row of blocks: those that a kernel computes, and the full ones among them."""
 
-    computed: Bounds
-    full: Bounds
+    computed: list[Range]
+    full: list[Range]
     columns: int
+    """Blocks of keys in all."""
 
 
 @dataclass(frozen=True)
@@ -96,25 +92,25 @@ class Mask:
         """Return the text that ``of`` takes."""
         return f"{self.kind}{self.size or ''}"
 
-    def seen(self, rows: NDArray[np.int64], queries: int, keys: int) -> Bounds:
-        """Return the keys that each query sees.
+    def seen(self, query: int, queries: int, keys: int) -> Range:
+        """Return the keys that a query sees.
 
         Args:
-            rows: queries, ascending, shape (rows,).
+            query: index of the query, from 0.
             queries: number of queries.
             keys: number of keys.
         """
-        position = rows + (keys - queries)
-        first, last = np.zeros_like(position), position
+        position = query + keys - queries
+        first, last = 0, position
         if self.kind in {WITHOUT_MASK, OTHER}:
-            last = np.full_like(position, keys - 1)
+            last = keys - 1
         elif self.kind == WINDOW:
-            first = np.maximum(position - self.size + 1, 0)
+            first = max(position - self.size + 1, 0)
         elif self.kind == PREFIX:
-            last = np.maximum(position, self.size - 1)
+            last = max(position, self.size - 1)
         elif self.kind == DOCUMENTS:
-            first = np.maximum(position, 0) // self.size * self.size
-        return Bounds(first, np.minimum(last, keys - 1))
+            first = max(position, 0) // self.size * self.size
+        return Range(first, min(last, keys - 1))
 
     def blocks(self, queries: int, keys: int, block: int) -> Blocks:
         """Return the blocks for each row of blocks, as ``torch.nn.attention.flex_attention.create_block_mask`` does.
@@ -122,14 +118,14 @@ class Mask:
         A block beyond the last query or key is partial, because torch fills it up with what nobody sees. The bounds of
         ``seen`` grow with the query. So what the first and the last query of a row see encloses what any other sees.
         """
-        starts = np.arange(0, queries, block)
-        ends = starts + block - 1
-        top = self.seen(starts, queries, keys)
-        bottom = self.seen(np.minimum(ends, queries - 1), queries, keys)
-        computed = Bounds(top.first // block, np.where(bottom.counts > 0, bottom.last // block, -1))
-        full_first, full_last = -(-bottom.first // block), (top.last + 1) // block - 1
-        is_whole = (ends < queries) & (top.counts > 0)
-        full = Bounds(full_first, np.where(is_whole, full_last, full_first - 1))
+        computed, full = [], []
+        for start in range(0, queries, block):
+            top = self.seen(start, queries, keys)
+            bottom = self.seen(min(start + block, queries) - 1, queries, keys)
+            computed.append(Range(top.first // block, bottom.last // block if bottom.length else -1))
+            is_whole = start + block <= queries and top.length > 0
+            first_full = -(-bottom.first // block)
+            full.append(Range(first_full, (top.last + 1) // block - 1 if is_whole else first_full - 1))
         return Blocks(computed, full, -(-keys // block))
 
 
@@ -174,8 +170,8 @@ class Attention:
         if not self.mask.kind:
             return {"full": 1.0}
         computed, full, columns = self.mask.blocks(self.queries, self.keys, self.block)
-        every = len(computed.first) * columns
-        of_full, of_all = int(full.counts.sum()), int(computed.counts.sum())
+        every = len(computed) * columns
+        of_full, of_all = (sum(each.length for each in ranges) for ranges in (full, computed))
         shares = {"full": round(of_full / every, _DIGITS), "partial": round((of_all - of_full) / every, _DIGITS)}
         return {name: share for name, share in shares.items() if share}
 

@@ -14,6 +14,7 @@ from diode_store.devices.capability import why_no_kernels
 from diode_store.errors import ModelError
 from diode_store.ops import OPS
 from diode_store.ops.inputs import without_skew
+from diode_trainer.data.dataset import NOT_LEARNED
 from diode_trainer.policy import ANY_RATIO, Mode
 
 if TYPE_CHECKING:
@@ -134,6 +135,8 @@ class Previewer:
     def _why_not_asked(self, problem: Problem) -> str | None:
         """Return why Inductor does not ask the hook about a product on the device; None if it does."""
         why = why_no_kernels(problem.op, self.hardware)
+        if why is None and problem.op in NOT_LEARNED:
+            return f"no model ranks {problem.op}; a picks file can name its kernel"
         return _ELEMENTWISE if why is None and _is_elementwise(problem) else why
 
     def _preview(self, problem: Problem, decided: Decision | None, ranked: Decision | None) -> Preview:

@@ -1,4 +1,4 @@
-"""Previews of scaled, int8 and grouped products and of sums, on a machine without a GPU."""
+"""Previews of scaled, int8 and grouped products, of sums, and of ops that no model ranks, without a GPU."""
 
 from __future__ import annotations
 
@@ -116,3 +116,12 @@ def test_a_gpu_without_kernels(shape: str, needed: str) -> None:
     op = shape.partition(":")[0]
     assert refused.reason == f"{op} needs compute capability {needed}, and NVIDIA A100-SXM4-80GB has 8.0"
     assert other.decision is not None
+
+
+def test_ops_that_no_model_ranks() -> None:
+    """They are no graph's products, and the line says what can choose their kernels."""
+    found = of("flex_attention:1x2x512x64/causal", "convolution:2x64x56x56:64x3x3", "int_mm:128x256x512")
+    assert [each.reason for each in found[:2]] == [
+        f"no model ranks {op}; a picks file can name its kernel" for op in ("flex_attention", "convolution")
+    ]
+    assert found[2].decision is not None

@@ -278,7 +278,8 @@ def test_convolutions_are_stock_inductors_after_the_uninstall() -> None:
         changed = {op for op, lowering in lowerings.items() if lowering is not before[op]}
         assert torch.ops.aten.convolution.default in changed
         grouped = {torch.ops.aten._grouped_mm.default, torch.ops.aten._scaled_grouped_mm.default}
-        assert changed == {op for _, op in unranked.lowered_ops(before)} | grouped
+        flex = {torch.ops.higher_order.flex_attention, torch.ops.higher_order.flex_attention_backward}
+        assert changed == {op for _, op in unranked.lowered_ops(before)} | grouped | flex
     assert lowerings == before
 
 

@@ -154,11 +154,11 @@ def measurement_from_feedback(
     device = input_nodes[0].get_device()
     if unreadable:
         context["extra"] = {**context.get("extra", {}), "unreadable_choices": unreadable}
-    problem = problem_of_choices(name, input_nodes, readable)
+    hardware, problem = _hardware(name, device), problem_of_choices(name, input_nodes, readable)
     if dict(problem.scalars).get(MASK) == OTHER:
         context.setdefault("flags", (STAND_IN_MASK,))
     return Measurement(
-        hardware=_hardware(name, device),
+        hardware=hardware,
         environment=replace(detect_environment(), template_hashes=template_hashes_of(readable)),
         problem=problem,
         timings=found,

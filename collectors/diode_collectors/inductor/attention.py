@@ -20,8 +20,8 @@ from diode_store.ops.attending import (
     USUAL_BLOCK,
     WINDOW,
     WITHOUT_MASK,
-    Bounds,
     Mask,
+    Range,
 )
 from diode_store.records import Problem, TensorSpec
 
@@ -135,8 +135,7 @@ def mask_of(function: Callable[..., Any], queries: int, keys: int) -> Mask:
         answer = answer[0] if isinstance(answer, (tuple, list)) else answer
         seen = torch.broadcast_to(answer, (len(rows), keys)).numpy()
     for mask in _candidates(seen, rows + (keys - queries)):
-        bounds = mask.seen(rows, queries, keys)
-        if np.array_equal(seen, _between(bounds, keys)):
+        if np.array_equal(seen, _between([mask.seen(int(row), queries, keys) for row in rows], keys)):
             return mask
     return Mask(OTHER)
 
@@ -199,10 +198,10 @@ def _candidates(seen: NDArray[np.bool_], positions: NDArray[np.int64]) -> list[M
     return found
 
 
-def _between(bounds: Bounds, columns: int) -> NDArray[np.bool_]:
-    """Return which columns lie within each row's bounds, shape (rows, columns)."""
-    column = np.arange(columns)[None, :]
-    return (column >= bounds.first[:, None]) & (column <= bounds.last[:, None])
+def _between(ranges: Sequence[Range], columns: int) -> NDArray[np.bool_]:
+    """Return which columns lie within each row's range, shape (rows, columns)."""
+    bounds, column = np.array(ranges, dtype=np.int64), np.arange(columns)[None, :]
+    return (column >= bounds[:, :1]) & (column <= bounds[:, 1:])
 
 
 def _scalars(mask: Mask, block: int) -> dict[str, Any]:

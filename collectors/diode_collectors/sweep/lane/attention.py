@@ -135,9 +135,8 @@ class AttentionReference:
         import torch
 
         mask, (m, n) = Mask.of(self._problem.op, self._shape.dimension(MASK)), (self._shape.m, self._shape.n)
-        seen = mask.seen(rows.cpu().numpy(), m, n)
-        first, last = (torch.from_numpy(each).to(query.device)[:, None] for each in seen)
-        hidden = (columns[None, :] < first) | (columns[None, :] > last)
+        seen = torch.tensor([mask.seen(row, m, n) for row in rows.tolist()], device=query.device)
+        hidden = (columns[None, :] < seen[:, :1]) | (columns[None, :] > seen[:, 1:])
         return (query @ key.T / math.sqrt(self._shape.k)).masked_fill(hidden, float("-inf"))
 
     def _attended(self, head: _Head) -> Any:
