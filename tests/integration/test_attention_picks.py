@@ -184,3 +184,18 @@ def test_a_pick_that_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch, caplog:
     with caplog.at_level(logging.WARNING, "diode_integration"):
         assert attended(handler) == [blocks_of(FORWARD), *stock]
     assert sum("out of resources" in line for line in caplog.messages) == 1
+
+
+def test_sizes_that_vary_have_no_pick() -> None:
+    """A measurement at one size says nothing about all; the first, static compile has it."""
+    found = {}
+    for dynamic in (True, None):
+        handler = hooked(mode="zero", hardware=None, picks=picks_of(problem(mask="")))
+        with triton_choices_on_cpu(), flex_on_cpu() as compiled, install(handler), torch.no_grad():
+            torch._dynamo.reset()
+            attend: Any = torch.compile(flex_attention, dynamic=dynamic)
+            for length in (128, 192):
+                attend(*[torch.zeros(*SIZE[:2], length, SIZE[3])] * 3)
+        found[dynamic] = [blocks == blocks_of(FORWARD) for blocks in compiled]
+        assert handler.get_stats().get("fallback_error", 0) == 0
+    assert found == {True: [False], None: [True, False]}

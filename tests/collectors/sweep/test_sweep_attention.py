@@ -119,7 +119,7 @@ def test_what_inductor_times_itself_is_kept_and_not_trusted(tmp_path: Path) -> N
 def test_kernels_compute_what_is_expected(texts: list[str]) -> None:
     """Inductor's real kernels over the sweep's mask agree with the reference, whatever the config."""
     program = Path(__file__).with_name("interpreted_attention.py")
-    folders = os.pathsep.join(map(str, (*program.parents[:3],)))
+    folders = os.pathsep.join(map(str, (*program.parents[:3], *sys.path)))
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": folders}
     done = subprocess.run(
         [sys.executable, program, *texts], capture_output=True, text=True, check=False, env=environment
