@@ -314,3 +314,26 @@ def test_routings_in_other_regimes(locks: Locks) -> None:
     locks.measure({GROUPED: 90.0, SMALL: 80.0, LARGE: 40.0}, problem=grouped(1.0), timing_method=other)
     (pick,) = locks.picks("--hardware", "h200")
     assert (pick.configs, pick.runtime_us, pick.regime) == ((SMALL,), 20.0, "graph")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "flex_attention:1x8x512x64:2x512/causal",
+        "flex_decoding:8x32x1x128:8x8192",
+        "flex_attention_backward:1x8x512x64/window100/block64",
+    ],
+)
+def test_attention_has_a_pick_for_each_mask(locks: Locks, text: str) -> None:
+    """The fastest config with all its block sizes; what Inductor timed with a mask of its own is left out."""
+    problem = parse_problem(text).problem()
+    names = ("BLOCK_M1", "BLOCK_N1", "BLOCK_M2", "BLOCK_N2") if "backward" in text else ("BLOCK_M", "BLOCK_N")
+    slow, fast = (
+        kernel_config(f"triton::{problem.op}", {**dict.fromkeys(names, block), "num_stages": 3, "num_warps": 4})
+        for block in (32, 64)
+    )
+    locks.measure({slow: 90.0, fast: 20.0}, problem=problem)
+    other = Problem.create(problem.op, problem.inputs, {"mask": "other"})
+    locks.measure({slow: 9.0, fast: 20.0}, problem=other, flags=("stand_in_mask",))
+    (pick,) = locks.picks("--hardware", "h200")
+    assert (pick.problem, pick.configs, pick.runtime_us) == (problem, (fast,), 20.0)
