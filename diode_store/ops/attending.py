@@ -92,6 +92,23 @@ class Mask:
         """Return the text that ``of`` takes."""
         return f"{self.kind}{self.size or ''}"
 
+    def normal(self, queries: int, keys: int) -> Mask:
+        """Return the one mask of all that let the queries see the same keys, so that a problem has one key.
+
+        A block mask that hides nothing is a prefix of all keys, or causal for a single query.
+        """
+        mask = self
+        if mask.kind == DOCUMENTS and queries == 1:
+            mask = Mask(WINDOW, (keys - 1) % mask.size + 1)
+        if mask.kind == DOCUMENTS and mask.size == 1:
+            mask = Mask(WINDOW, 1)
+        if mask.kind == PREFIX:
+            mask = Mask(PREFIX, min(mask.size, keys))
+        is_causal = (mask.kind in {WINDOW, DOCUMENTS} and mask.size >= keys) or (
+            mask.kind == PREFIX and mask.size <= keys - queries + 1
+        )
+        return Mask(CAUSAL) if is_causal or (mask.kind == PREFIX and queries == 1) else mask
+
     def seen(self, query: int, queries: int, keys: int) -> Range:
         """Return the keys that a query sees.
 
@@ -197,6 +214,7 @@ def attention_of(op: str, sizes: Sequence[Sequence[int]], scalars: Mapping[str, 
     mask, block = Mask.of(op, scalars.get(MASK)), scalars.get(BLOCK, USUAL_BLOCK)
     if type(block) is not int or block < 1:
         raise RecordError(f"{op}: {BLOCK} must be a number of queries and keys from 1, not {shown(block)}")
+    mask = mask.normal(query[2], key[2])
     return Attention(query[0], query[1], query[2], query[3], key[1], key[2], value[3], mask, block)
 
 

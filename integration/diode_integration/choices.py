@@ -27,6 +27,7 @@ from diode_integration.record.log import Graphs, Stats
 from diode_integration.record.spooling import recorder_for
 from diode_integration.settings import INHERIT, HookSettings
 from diode_store.devices.known import AMD, NVIDIA
+from diode_store.ops import FUSED_OPS, OPS
 from diode_store.values import safely
 from diode_trainer.policy import Mode, Policy, select
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     import torch
     from torch._inductor.kernel_template_choice import KernelTemplateChoice
 
-    from diode_collectors.inductor.attention import Call
     from diode_collectors.inductor.fused_source import FusedSource
     from diode_integration.decide.clock import Timed
     from diode_integration.decide.ranking import Model
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from diode_store.kernels import KernelConfig
     from diode_store.records import Hardware
 
+_SERVED_PLAIN = {*FUSED_OPS, *(name for name, op in OPS.items() if op.is_attention)}
+"""Ops whose picks serve compiles without max-autotune too."""
 _PLAIN = (
     "picks of flex attention and of fused kernels serve torch.compile without max-autotune too; DIODE_PLAIN=0 ends that"
 )
@@ -91,7 +93,8 @@ class DiodeInductorChoices(entry.Handler):
         self._known_lists = KnownLists()
         picks = settings.usable_picks(self._hardware)
         self._picks = None if picks is None else FilePicks(picks, self._stats.count)
-        self.serves_plain = self._picks is not None and not self.observe and settings.serves_plain
+        may_serve = self._picks is not None and self._picks.has_any(_SERVED_PLAIN)
+        self.serves_plain = may_serve and not self.observe and settings.serves_plain
         self.models, self._why_no_model = settings.usable_models(self._hardware)
         self.policy = settings.policy_for(self.models)
         self.unknown = settings.unknown_for(self.policy.mode)
@@ -233,14 +236,14 @@ class DiodeInductorChoices(entry.Handler):
             self.failed(error)
             return None
 
-    def attention(self, op: str, call: Call) -> KernelConfig | None:
+    def attention(self, op: str, arguments: Sequence[Any]) -> KernelConfig | None:
         """Return the config that is picked for a call of flex attention; None for Inductor's own list."""
         try:
             if self._picks is None or self.observe or self.graphs.is_without_model:
                 return None
             if not is_tuned() and not self.serves_plain:
                 return None
-            sought = attention.picked(self._picks, self._hardware, op, call)
+            sought = attention.picked(self._picks, self._hardware, op, arguments)
             if sought is None:
                 return None
             if not is_tuned():

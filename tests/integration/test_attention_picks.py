@@ -58,6 +58,7 @@ def attended(
     *,
     gradient: bool = False,
     other_mask: Callable[..., Any] | None = None,
+    **options: Any,
 ) -> list[dict[str, int]]:
     """Compile attention and return the blocks of each kernel."""
     inputs = [torch.zeros(SIZE).requires_grad_(gradient) for _ in range(3)]
@@ -65,7 +66,7 @@ def attended(
     block_mask = create_block_mask(function, None, None, length, length, device="cpu", BLOCK_SIZE=64)
 
     def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        return flex_attention(query, key, value, block_mask=block_mask)  # type: ignore[return-value]
+        return flex_attention(query, key, value, block_mask=block_mask, **options)  # type: ignore[return-value]
 
     settings = inductor_config.patch(max_autotune_gemm_backends="TRITON,ATEN")
     with triton_choices_on_cpu(), settings, flex_on_cpu() as compiled, install(handler):
@@ -120,6 +121,66 @@ def test_a_mask_that_nobody_described_has_no_pick() -> None:
     assert (stats.get("fallback_error", 0), stats["picked_from_file"]) == (0, 0)
 
 
+CALLS: dict[str, dict[str, Any]] = {
+    "a function of scores": {"score_mod": lambda score, _b, _h, q, k: score + q - k},
+    "blocks of the caller": {"kernel_options": {"BLOCK_M": 64, "BLOCK_N": 64}},
+    "warps of the caller": {"kernel_options": {"fwd_num_warps": 8}},
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_calls_that_are_other_kernels_have_no_pick(case: str) -> None:
+    """The measured kernel had no function of scores, and all of its config."""
+    compiled = []
+    for picks in (picks_of(problem()), None):
+        handler = hooked(mode="zero", hardware=None, picks=picks)
+        compiled.append(attended(handler, **CALLS[case]))
+        assert handler.get_stats().get("fallback_error", 0) == handler.get_stats()["picked_from_file"] == 0
+    assert compiled[0] == compiled[1] != [blocks_of(FORWARD)]
+
+
+def test_masks_that_differ_by_head_have_no_pick() -> None:
+    """Whatever the first head sees."""
+    handler = hooked(mode="zero", hardware=None, picks=picks_of(problem()))
+    function = lambda _b, h, q, k: torch.where(h == 0, q >= k, (q >= k) & (q - k < 9))  # noqa: E731 - one of many
+    assert attended(handler, other_mask=function) != [blocks_of(FORWARD)]
+
+
+def test_a_mask_that_is_an_argument_of_varying_size(caplog: pytest.LogCaptureFixture) -> None:
+    """Its block sizes are symbols then; nothing is picked, and nothing is said."""
+    mask = create_block_mask(lambda _b, _h, q, k: q >= k, None, None, 128, 128, device="cpu", BLOCK_SIZE=64)
+    for picks in (picks_of(problem()), None):
+        handler = hooked(mode="zero", hardware=None, picks=picks)
+        with triton_choices_on_cpu(), flex_on_cpu(), install(handler), torch.no_grad(), caplog.at_level("WARNING"):
+            torch._dynamo.reset()
+            attend: Any = torch.compile(lambda q, k, v, mask: flex_attention(q, k, v, block_mask=mask), dynamic=True)
+            attend(*[torch.zeros(SIZE)] * 3, mask)
+        assert handler.get_stats().get("fallback_error", 0) == 0
+    assert not [line for line in caplog.messages if "torch-diode" in line or "stock Inductor" in line]
+
+
+def test_keys_of_one_sequence_have_no_pick(caplog: pytest.LogCaptureFixture) -> None:
+    """Which torch allows for many sequences of queries."""
+    mask = create_block_mask(lambda _b, _h, q, k: q >= k, 3, None, 128, 128, device="cpu", BLOCK_SIZE=64)
+    handler = hooked(mode="zero", hardware=None, picks=picks_of(problem()))
+    with triton_choices_on_cpu(), flex_on_cpu(), install(handler), torch.no_grad(), caplog.at_level("WARNING"):
+        torch._dynamo.reset()
+        keys = torch.zeros(SIZE)
+        attend: Any = torch.compile(lambda q, k, v: flex_attention(q, k, v, block_mask=mask))
+        attend(torch.zeros(3, *SIZE[1:]), keys, keys)
+    assert handler.get_stats().get("fallback_error", 0) == handler.get_stats()["picked_from_file"] == 0
+
+
+def test_picks_of_products_alone_leave_plain_compiles_alone() -> None:
+    """No graph is copied in case a pick fails."""
+    products = Problem.create("mm", (TensorSpec("float32", (8, 8), (8, 1)),) * 2)
+    device = detect_hardware("cpu")
+    assert device is not None
+    picks = Picks.of(device, [Pick(products, (kernel_config("mm", {}),), here(), 1.0)])
+    assert not hooked(mode="zero", hardware=None, picks=picks).serves_plain
+    assert hooked(mode="zero", hardware=None, picks=picks_of(problem())).serves_plain
+
+
 def test_plain_compiles_can_be_left_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """By a setting or a variable; without it one line says that they are not."""
     stock = attended(hooked(mode="zero", hardware=None))
@@ -171,7 +232,7 @@ def test_a_failure_costs_no_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is wrong with a call, Inductor lowers it."""
     handler = hooked(mode="zero", hardware=None, picks=picks_of(problem()))
     with monkeypatch.context() as broken:
-        broken.setattr("diode_collectors.inductor.attention.Call.problem", lambda _call, _op: 1 / 0)
+        broken.setattr("diode_collectors.inductor.attention.Call.of", lambda _arguments: 1 / 0)
         assert attended(handler) != [blocks_of(FORWARD)]
     assert handler.get_stats()["fallback_error"] == 1
 

@@ -47,6 +47,10 @@ def test_blocks_are_those_of_torch(mask: Mask, queries: int, more: int, block: i
     counts = [getattr(theirs, name)[0, 0].tolist() for name in ("kv_num_blocks", "full_kv_num_blocks")]
     assert [each.length for each in full] == counts[1]
     assert [each.length - inner.length for each, inner in zip(computed, full, strict=True)] == counts[0]
+    same = mask.normal(queries, keys)
+    for query in range(queries):
+        here, there = (each.seen(query, queries, keys) for each in (mask, same))
+        assert here == there or here.length == there.length == 0
     for row, (first, last) in enumerate(full):
         listed = theirs.full_kv_indices[0, 0, row, : counts[1][row]].tolist()
         assert sorted(listed) == list(range(first, last + 1))
@@ -157,6 +161,28 @@ def test_what_makes_no_attention(sizes: tuple[tuple[int, ...], ...], scalars: di
     """One line says what is expected."""
     with pytest.raises(RecordError, match=message):
         attention_of(OP, sizes, scalars)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("mask", "queries", "keys", "expected"),
+    [
+        ("window4096", 4096, 4096, "causal"),
+        ("documents300", 256, 256, "causal"),
+        ("prefix1", 256, 256, "causal"),
+        ("prefix101", 100, 200, "causal"),
+        ("prefix999", 256, 256, "prefix256"),
+        ("prefix999", 1, 256, "causal"),
+        ("documents100", 1, 250, "window50"),
+        ("documents1", 64, 64, "window1"),
+        ("window100", 256, 256, "window100"),
+        ("other", 1, 256, "other"),
+    ],
+)
+def test_masks_that_hide_the_same_have_one_name(mask: str, queries: int, keys: int, expected: str) -> None:
+    """So that a sweep and a compile make the same problem of a call."""
+    sizes = (1, 2, queries, 64), (1, 2, keys, 64), (1, 2, keys, 64)
+    assert attention(*sizes, mask=mask).key == attention(*sizes, mask=expected).key
+    assert attention(*sizes, mask=expected).shape.dimension("mask") == expected
 
 
 def test_inputs_that_are_missing() -> None:

@@ -19,7 +19,7 @@ from diode_collectors.inductor.choice_lists import problem_of_choices, template_
 from diode_collectors.inductor.clocked import clocked_of, method_of
 from diode_collectors.inductor.device import collector_version, detect_environment, detect_hardware, device_uuid
 from diode_store.errors import RecordError
-from diode_store.ops.attending import MASK, OTHER
+from diode_store.ops import OPS
 from diode_store.records import (
     STOCK_POLICY,
     DeviceState,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     TimingOf = Callable[[Any, KernelConfig, float], Timing]
 
 STAND_IN_MASK = "stand_in_mask"
-"""Flag of attention that Inductor timed with a mask of its own, which computes other blocks than the caller's."""
+"""Flag of attention that Inductor timed: with a mask of its own, and with a function of scores that nobody knows."""
 _BENCHMARKS = "select_algorithm_autotune"
 
 # Statistic of each of Inductor's benchmarkers. Only the one that asks the profiler hides the launch.
@@ -155,7 +155,7 @@ def measurement_from_feedback(
     if unreadable:
         context["extra"] = {**context.get("extra", {}), "unreadable_choices": unreadable}
     hardware, problem = _hardware(name, device), problem_of_choices(name, input_nodes, readable)
-    if dict(problem.scalars).get(MASK) == OTHER:
+    if problem.op in OPS and OPS[problem.op].is_attention:
         context.setdefault("flags", (STAND_IN_MASK,))
     return Measurement(
         hardware=hardware,

@@ -38,7 +38,9 @@ WORDS: tuple[str, ...] = (CAUSAL, f"{WINDOW}N", f"{PREFIX}N", f"{DOCUMENTS}N", f
 DECODED = 128
 """Number of queries below which Inductor takes the kernel for decoding."""
 LEAST_HEAD_SIZE = 16
-"""Smallest head size of Triton's matrix products."""
+"""Smallest size of Triton's matrix products."""
+LEAST_BLOCK = 64
+"""Smallest block that some config of each list divides."""
 _SHAPE = re.compile(rf"({'|'.join(NAMES)}):(\d+(?:x\d+){{3}})(?::(\d+x\d+(?:x\d+)?))?((?:/[\w+=.]+)*)")
 _BLOCK = re.compile(rf"{BLOCK}([1-9]\d*)")
 
@@ -126,17 +128,27 @@ def check_attention(shape: ProblemShape) -> None:
     """
     if not shape.dimension("heads"):
         raise SettingsError(f"{shape.op} needs a batch and heads; write it as {EXAMPLE}")
-    if shape.layout != OPS[shape.op].layouts[0] and int(shape.dimension("kv_heads", shape.dimension("heads"))) == 1:
-        raise SettingsError(f"{shape.op} with one head of keys has one layout, nn")
+    heads = int(shape.dimension("heads"))
+    kv_heads = int(shape.dimension("kv_heads", heads))
+    if shape.layout != OPS[shape.op].layouts[0] and kv_heads == 1 and 1 in {heads, shape.m}:
+        raise SettingsError(f"{shape.op} with one head of keys, and one of queries or one query, has one layout, nn")
     if shape.dimension(MASK) == OTHER:
         raise SettingsError(f"{shape.op}: nobody knows the blocks of another mask; known: {', '.join(WORDS)}")
     if min(shape.k, int(shape.dimension("value_size", shape.k))) < LEAST_HEAD_SIZE:
         raise SettingsError(f"{shape.op} needs head sizes of at least {LEAST_HEAD_SIZE}")
-    if int(shape.dimension(BLOCK, USUAL_BLOCK)) % LEAST_HEAD_SIZE:
-        raise SettingsError(f"{shape.op} needs a {BLOCK} that is a multiple of {LEAST_HEAD_SIZE}")
+    block = int(shape.dimension(BLOCK, USUAL_BLOCK))
+    if block % LEAST_BLOCK:
+        raise SettingsError(f"{shape.op} needs a {BLOCK} that is a multiple of {LEAST_BLOCK}, as Inductor's configs do")
+    if shape.op == DECODING and shape.dimension(MASK) and block % _power_of_2(shape.m * heads // kv_heads):
+        raise SettingsError(f"{shape.op} needs a {BLOCK} that is a multiple of the queries of a head of keys")
     wanted = kernel_of(shape)
     if shape.op not in {BACKWARD, wanted}:
         raise SettingsError(f"{shape.op}: Inductor takes {wanted} for these sizes; write that instead")
+
+
+def _power_of_2(number: int) -> int:
+    """Return the smallest power of 2 from 16 on that is not less."""
+    return max(1 << (number - 1).bit_length(), LEAST_HEAD_SIZE)
 
 
 def kernel_of(shape: ProblemShape) -> str:

@@ -185,7 +185,9 @@ def flex_attention(
     """
     op = "flex_decoding" if queries else "flex_attention"
     sizes = f"{batch}x{heads}x{queries or '{0}'}x{head_size}:{keys or f'{heads}x{{0}}'}"
-    return (Layer(name, head_size, head_size, op, words=f"{sizes}/{mask}".rstrip("/")),)
+    # A projection leaves the heads of a position side by side, and a cache the positions of a head.
+    layout = "nn" if queries else "tt"
+    return (Layer(name, head_size, head_size, op, words=f"{sizes}/{layout}/{mask}".rstrip("/")),)
 
 
 BLOCKS: dict[str, Callable[..., tuple[Layer, ...]]] = {

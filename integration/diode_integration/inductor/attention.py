@@ -12,13 +12,14 @@ import sys
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from diode_collectors.inductor.attention import BACKWARD, DECODING, FORWARD, Call
+from diode_collectors.inductor.attention import BACKWARD, DECODING, FORWARD
 from diode_integration.inductor.after_import import once_inductor_is_there, put_in_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import ExitStack
 
+    from diode_collectors.inductor.attention import Call
     from diode_store.kernels import KernelConfig
 
 _LOWERING = "torch._inductor.lowering"
@@ -29,16 +30,13 @@ LOWERED = ("flex_attention", "flex_attention_backward")
 class Owner(Protocol):
     """Part of a handler that is asked about attention."""
 
-    def attention(self, op: str, call: Call) -> KernelConfig | None:
+    def attention(self, op: str, arguments: Sequence[Any]) -> KernelConfig | None:
         """Return the config for a call; None for Inductor's own list. Must not raise.
 
         Args:
             op: the op whose configs Inductor asks for.
-            call: the call.
+            arguments: the arguments of the lowering.
         """
-
-    def failed(self, error: Exception) -> None:
-        """Record an error inside the hook."""
 
 
 def guard(installed: Callable[[], Owner | None], undo: ExitStack) -> None:
@@ -56,7 +54,7 @@ def why_not(config: KernelConfig, op: str, call: Call) -> str | None:
     """
     blocks = _blocks(config, op)
     for name, value in blocks.items():
-        whole = call.query_block if name.startswith("block_m") else call.key_block
+        whole = int(call.query_block if name.startswith("block_m") else call.key_block)
         if type(value) is not int or value < 1 or value & (value - 1):
             return f"{name} must be a power of 2, not {value}"
         if whole % value and not (op == DECODING and value > whole):
@@ -124,12 +122,7 @@ def _lowered(stock: Callable[..., Any], installed: Callable[[], Owner | None]) -
         owner = installed()
         if owner is None:
             return stock(*args, **kwargs)
-        try:
-            call = Call.of(args)
-        except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
-            owner.failed(error)
-            return stock(*args, **kwargs)
-        with V.set_choices_handler(_OneConfig(V.choices, lambda op: owner.attention(op, call))):
+        with V.set_choices_handler(_OneConfig(V.choices, lambda op: owner.attention(op, args))):
             return stock(*args, **kwargs)
 
     return lower

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from torch._inductor.kernel_inputs import KernelInputs
     from torch._inductor.kernel_template_choice import KernelTemplateChoice
 
-    from diode_collectors.inductor.attention import Call
     from diode_collectors.inductor.fused_source import FusedSource
     from diode_integration.decide.clock import Clock, Timed
     from diode_integration.decide.models import ModelSet
@@ -110,7 +109,7 @@ class Handler(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
         """Return how to lower a call of ``aten.convolution`` with its picked kernel; None without a pick."""
 
     @abstractmethod
-    def attention(self, op: str, call: Call) -> KernelConfig | None:
+    def attention(self, op: str, arguments: Sequence[Any]) -> KernelConfig | None:
         """Return the config for a call of flex attention; None for Inductor's own list."""
 
     @abstractmethod

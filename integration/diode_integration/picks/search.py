@@ -29,7 +29,7 @@ from diode_store.ops import OPS
 from diode_store.values import safely
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from torch._inductor.kernel_template_choice import KernelTemplateChoice
 
@@ -88,9 +88,9 @@ class FilePicks:
         sought.seconds = perf_counter() - offer.started
         return sought
 
-    def has_op(self, op: str) -> bool:
-        """Return whether there is a pick for a problem of an op."""
-        return op in self._ops
+    def has_any(self, ops: Collection[str]) -> bool:
+        """Return whether there is a pick for a problem of any of some ops."""
+        return not self._ops.isdisjoint(ops)
 
     def fused(self, source: FusedSource, hardware: Hardware) -> KernelConfig | None:
         """Return the config that is picked for a fused kernel; None without one that can be used."""

@@ -14,6 +14,7 @@ from diode_collectors.inductor.attention import block_mask, mask_function, mask_
 from diode_collectors.problems.problem import parse_problem
 from diode_store.errors import RecordError
 from diode_store.ops.attending import Mask
+from diode_store.records import Problem
 
 LISTS = [f"{full}{side}_{what}" for full in ("", "full_") for side in ("kv", "q") for what in ("num_blocks", "indices")]
 
@@ -49,17 +50,55 @@ def test_any_other_function_is_another_mask(function: Any) -> None:
 
 
 def test_a_function_that_hides_nothing() -> None:
-    """It is no mask, whatever its form."""
-    assert mask_of(lambda _b, _h, q, k: q + k >= 0, 200, 300) == Mask()
-    assert mask_of(lambda _b, _h, q, _k: torch.ones_like(q, dtype=torch.bool), 200, 300) == Mask()
+    """It is a prefix of all keys, whatever its form; a single query sees what a causal one sees."""
+    assert mask_of(lambda _b, _h, q, k: q + k >= 0, 200, 300) == Mask("prefix", 300)
+    assert mask_of(lambda _b, _h, q, _k: torch.ones_like(q, dtype=torch.bool), 200, 300) == Mask("prefix", 300)
+    assert mask_of(lambda _b, _h, q, k: q + k >= 0, 1, 300) == Mask("causal")
+
+
+@pytest.mark.parametrize(
+    ("mask", "length"),
+    [("documents1000", 16384), ("documents1000", 32768), ("documents2000", 65536), ("documents50", 2048)],
+)
+def test_documents_have_their_own_length(mask: str, length: int) -> None:
+    """Not a multiple of it that begins at the same keys."""
+    wanted = Mask.of("", mask)
+    assert mask_of(mask_function(wanted, length, length), length, length) == wanted
+
+
+@pytest.mark.parametrize(("is_combined", "expected"), [(True, Mask("window", 100)), (False, Mask("prefix", 512))])
+def test_graphs_of_a_compile_for_a_gpu(is_combined: bool, expected: Mask) -> None:  # noqa: FBT001 - a case
+    """What they make on that device is made here: masks that are combined begin with such a constant."""
+    graph = torch.fx.Graph()
+    inputs = tuple(graph.placeholder(name) for name in "bhqk")
+    result = graph.call_function(torch.full, ((), True), {"device": torch.device("meta")})
+    if is_combined:
+        near = graph.call_function(torch.lt, (graph.call_function(torch.sub, inputs[2:]), 100))
+        seen = graph.call_function(torch.bitwise_and, (graph.call_function(torch.ge, inputs[2:]), near))
+        result = graph.call_function(torch.bitwise_and, (result, seen))
+    graph.output(result)
+    assert mask_of(torch.fx.GraphModule(torch.nn.Module(), graph), 512, 512) == expected
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_masks_that_differ_by_sequence_or_head(place: int) -> None:
+    """They are no mask that one name describes."""
+    graph = torch.fx.Graph()
+    inputs = [graph.placeholder(name) for name in "bhqk"]
+    first = graph.call_function(torch.ge, (inputs[place], 0))
+    seen = graph.call_function(torch.ge, tuple(inputs[2:]))
+    graph.output(graph.call_function(torch.bitwise_and, (first, seen)))
+    assert mask_of(torch.fx.GraphModule(torch.nn.Module(), graph), 512, 512) == Mask("other")
 
 
 @pytest.mark.parametrize("words", ["causal", "window100/block64", "prefix70", "documents100/block32"])
 def test_a_block_mask_is_the_one_that_torch_makes(words: str) -> None:
     """Every list of blocks, for queries and for keys."""
-    problem = parse_problem(f"flex_attention:1x2x300x64:2x428/{words}").problem()
+    mask, _, block_word = words.partition("/block")
+    block = int(block_word or 128)
+    shape = parse_problem("flex_attention:1x2x300x64:2x428")
+    problem = Problem.create("flex_attention", shape.inputs(), {"mask": mask, "block": block})
     found = block_mask(problem, "cpu")
-    block = int(problem.shape.dimension("block", 128))
     expected = create_block_mask(found.mask_mod, None, None, 300, 428, device="cpu", BLOCK_SIZE=block)
     for name in LISTS:
         assert torch.equal(getattr(found, name), getattr(expected, name)), name

@@ -34,7 +34,7 @@ def test_what_it_prints_can_be_typed_again(
 ) -> None:
     """The same problem, with the record's key and shape."""
     batch, kv_heads, m, head_size = sizes
-    layout = "nn" if kv_heads == 1 else layout
+    layout = "nn" if kv_heads * shared == 1 else layout
     text = f"{op}:{batch}x{kv_heads * shared}x{m}x{head_size}{keys.format(kv_heads, m)}{mask}/{layout}/{dtype}"
     problem = parse_problem(text)
     assert parse_problem(str(problem)) == problem
@@ -72,13 +72,14 @@ def test_the_order_of_words_does_not_matter(text: str, expected: str) -> None:
         ("flex_attention:4x15x2048x64:4x2048", "are no queries, keys and values of one attention"),
         ("flex_attention:4x16x2048x8", "flex_attention needs head sizes of at least 16"),
         ("flex_attention:4x16x2048x64/fp32", "flex_attention takes no float32; known dtypes: bfloat16, float16"),
-        ("flex_attention:4x16x2048x64:1x2048/tt", "flex_attention with one head of keys has one layout, nn"),
+        ("flex_attention:4x1x2048x64/tt", "flex_attention with one head of keys, and one of queries or one query, has"),
+        ("flex_decoding:1x32x64x64:1x1024/causal", "needs a block that is a multiple of the queries of a head of keys"),
         ("flex_attention:4x16x2048x64/nt", "flex_attention takes the layout nn or tt only, not nt"),
         (
             "flex_attention:4x16x2048x64/fast",
             "'fast' is neither a layout nor a dtype; known: layouts nn, tt; dtypes bf16",
         ),
-        ("flex_attention:4x16x2048x64/causal/block40", "needs a block that is a multiple of 16"),
+        ("flex_attention:4x16x2048x64/causal/block40", "needs a block that is a multiple of 64"),
         ("flex_attention:4x16x2048x64/other", "nobody knows the blocks of another mask; known: causal, windowN"),
         ("flex_attention:4x16x1x64:16x512", "Inductor takes flex_decoding for these sizes; write that instead"),
         ("flex_decoding:4x16x256x64", "Inductor takes flex_attention for these sizes"),

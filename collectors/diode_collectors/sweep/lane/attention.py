@@ -22,7 +22,7 @@ _FULL_KEYS = ("full_kv_num_blocks", "full_kv_indices")
 _FORWARD_LISTS = (*_KEYS, *_FULL_KEYS)
 _BACKWARD_LISTS = (*_KEYS, "q_num_blocks", "q_indices", *_FULL_KEYS, "full_q_num_blocks", "full_q_indices")
 """Attributes of a ``BlockMask`` in the order of a kernel's inputs."""
-_LOGSUMEXP, _DELTA, _GRAD_OUT = 3, 4, 5
+_LOGSUMEXP, _DELTA, _GRAD_OUT, _GRAD_QUERY, _GRAD_VALUE = 3, 4, 5, 6, 7
 _ROW_MAXIMA, _ROW_SUMS = 3, 4
 """Places among a kernel's inputs, behind queries, keys and values: backward, and for decoding."""
 _SAMPLED = 64
@@ -86,41 +86,60 @@ class AttentionReference:
         self._expected: Any = None
 
     def error_of(self, output: Any, *, is_vendor: bool) -> float | None:
-        """Return the relative error of a kernel's output."""
+        """Return the relative error of a kernel's output; backward, the largest one of the three gradients."""
         if is_vendor:
             return None
         if self._expected is None:
             self._expected = self.expected()
-        return relative_error(self.sampled(output), self._expected)
+        computed = self.sampled(output)
+        errors = [relative_error(*pair) for pair in zip(computed, self._expected, strict=True)]
+        if self._is_backward:
+            for place in (_GRAD_QUERY, _GRAD_VALUE):
+                self._inputs[place].fill_(math.nan)  # else a kernel that writes nothing would pass
+        return math.nan if any(map(math.isnan, errors)) else max(errors)
 
-    def expected(self) -> Any:
-        """Return the expected values, shape (heads, sampled positions, head size)."""
+    def expected(self) -> list[Any]:
+        """Return the expected values, each of shape (heads, sampled positions, head size).
+
+        Forward these are the attended values, and backward the gradients of keys, values and queries.
+        """
         import torch
 
-        compute = self._key_gradient if self._problem.op == BACKWARD else self._attended
-        return torch.stack([compute(head) for head in self._heads()])
+        compute = self._gradients if self._is_backward else self._attended
+        return [torch.stack(each) for each in zip(*map(compute, self._heads()), strict=True)]
 
-    def sampled(self, output: Any) -> Any:
-        """Return the values of a kernel's output that ``expected`` has, in the same shape."""
-        import torch
-
+    def sampled(self, output: Any) -> list[Any]:
+        """Return the values of a kernel's output that ``expected`` has, in the same shapes."""
         if self._problem.op == DECODING:
             output = self._reduced(output)
-        is_backward = self._problem.op == BACKWARD
-        positions = self._positions()
-        heads = ((each.sequence, each.kv_head if is_backward else each.head) for each in self._heads())
-        return torch.stack([output[sequence, head][positions].float() for sequence, head in heads])
+        if not self._is_backward:
+            return [self._values(output, self._some(self._shape.m), of_keys=False)]
+        keys, queries = self._some(self._shape.n), self._some(self._shape.m)
+        return [
+            self._values(output, keys, of_keys=True),
+            self._values(self._inputs[_GRAD_VALUE], keys, of_keys=True),
+            self._values(self._inputs[_GRAD_QUERY], queries, of_keys=False),
+        ]
+
+    @property
+    def _is_backward(self) -> bool:
+        return self._problem.op == BACKWARD
+
+    def _values(self, tensor: Any, positions: Any, *, of_keys: bool) -> Any:
+        import torch
+
+        heads = ((each.sequence, each.kv_head if of_keys else each.head) for each in self._heads())
+        return torch.stack([tensor[sequence, head][positions].float() for sequence, head in heads])
 
     def _heads(self) -> list[_Head]:
         """Return the first head of the first sequence and the last one of the last."""
         (batch, heads, *_), (_, kv_heads, *_) = (spec.size for spec in self._problem.inputs[:2])
         return list(dict.fromkeys([_Head(0, 0, 0), _Head(batch - 1, heads - 1, kv_heads - 1)]))
 
-    def _positions(self) -> Any:
-        """Return some queries, or backward some keys, spread over all."""
+    def _some(self, count: int) -> Any:
+        """Return some of so many positions, spread over all."""
         import torch
 
-        count = self._shape.n if self._problem.op == BACKWARD else self._shape.m
         chosen = torch.linspace(0, count - 1, min(count, _SAMPLED)).round().long()
         return chosen.to(self._inputs[0].device)
 
@@ -139,34 +158,47 @@ class AttentionReference:
         hidden = (columns[None, :] < seen[:, :1]) | (columns[None, :] > seen[:, 1:])
         return (query @ key.T / math.sqrt(self._shape.k)).masked_fill(hidden, float("-inf"))
 
-    def _attended(self, head: _Head) -> Any:
+    def _every(self, count: int) -> Any:
         import torch
 
-        rows = self._positions()
+        return torch.arange(count, device=self._inputs[0].device)
+
+    def _attended(self, head: _Head) -> tuple[Any]:
+        import torch
+
+        rows = self._some(self._shape.m)
         key, value = (tensor[head.sequence, head.kv_head].float() for tensor in self._inputs[1:3])
         query = self._query(head.sequence, head.head)[rows]
-        scores = self._scores(query, key, rows, torch.arange(self._shape.n, device=rows.device))
-        return torch.softmax(scores, 1).nan_to_num(0.0) @ value
+        scores = self._scores(query, key, rows, self._every(self._shape.n))
+        return (torch.softmax(scores, 1).nan_to_num(0.0) @ value,)
 
-    def _key_gradient(self, head: _Head) -> Any:
-        """Return the gradient of some keys, which all heads that share them add up."""
+    def _gradients(self, head: _Head) -> tuple[Any, Any, Any]:
+        """Return gradients of some keys and values, which all heads that share them add up, and of some queries."""
+        columns, rows = self._some(self._shape.n), self._some(self._shape.m)
+        key, value = (tensor[head.sequence, head.kv_head].float() for tensor in self._inputs[1:3])
+        shared = self._inputs[0].shape[1] // self._inputs[1].shape[1]
+        of_keys: Any = 0.0
+        of_values: Any = 0.0
+        for each in range(head.kv_head * shared, (head.kv_head + 1) * shared):
+            query, grad_out = self._query(head.sequence, each), self._inputs[_GRAD_OUT][head.sequence, each].float()
+            weights, of_scores = self._of_scores(head.sequence, each, self._every(self._shape.m), columns, key, value)
+            of_keys = of_keys + of_scores.T @ query
+            of_values = of_values + weights.T @ grad_out
+        _, of_scores = self._of_scores(head.sequence, head.head, rows, self._every(self._shape.n), key, value)
+        scale = math.sqrt(self._shape.k)
+        return of_keys / scale, of_values, of_scores @ key / scale
+
+    def _of_scores(self, sequence: int, head: int, rows: Any, columns: Any, key: Any, value: Any) -> tuple[Any, Any]:
+        """Return the weights of some queries and keys, and the gradients of their scores, shape (rows, columns)."""
         import torch
 
-        columns = self._positions()
-        key, value = (tensor[head.sequence, head.kv_head].float()[columns] for tensor in self._inputs[1:3])
-        shared = self._inputs[0].shape[1] // self._inputs[1].shape[1]
-        total = torch.zeros_like(key)
-        every = torch.arange(self._shape.m, device=columns.device)
-        for each in range(head.kv_head * shared, (head.kv_head + 1) * shared):
-            query = self._query(head.sequence, each)
-            logsumexp, delta, grad_out = (
-                self._inputs[place][head.sequence, each].float() for place in (_LOGSUMEXP, _DELTA, _GRAD_OUT)
-            )
-            scores = self._scores(query, key, every, columns)
-            weights = torch.exp2(scores * math.log2(math.e) - logsumexp[:, None])
-            gradient = weights * (grad_out @ value.T - delta[:, None])
-            total += gradient.T @ query / math.sqrt(self._shape.k)
-        return total
+        query = self._query(sequence, head)[rows]
+        logsumexp, delta, grad_out = (
+            self._inputs[place][sequence, head][rows].float() for place in (_LOGSUMEXP, _DELTA, _GRAD_OUT)
+        )
+        scores = self._scores(query, key[columns], rows, columns)
+        weights = torch.exp2(scores * math.log2(math.e) - logsumexp[:, None])
+        return weights, weights * (grad_out @ value[columns].T - delta[:, None])
 
     def _reduced(self, parts: Any) -> Any:
         """Return the attention of parts along the keys, as the lowering of decoding adds them up.

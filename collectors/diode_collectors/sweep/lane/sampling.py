@@ -137,8 +137,11 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
         return self._flex(FORWARD, stock, arguments, named)
 
     def get_flex_decode_configs(self, *arguments: Any, **named: Any) -> list[Any]:
-        """Return the configs of attention for few queries to time."""
-        return self._flex(DECODING, super().get_flex_decode_configs, arguments, named)
+        """Return the configs of attention for few queries to time; backward, stock's one config."""
+        stock = super().get_flex_decode_configs
+        if self.asked is not None and self.asked.op == BACKWARD:
+            return _flex_list(None, stock, arguments, named)
+        return self._flex(DECODING, stock, arguments, named)
 
     def get_flex_attention_bwd_configs(self, *arguments: Any, **named: Any) -> list[Any]:
         """Return the configs of attention's gradients to time."""
