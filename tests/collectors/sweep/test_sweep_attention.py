@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 import torch
+import triton
 from scripted_timer import Kernel
 from test_sweep_triton import scripted
 
@@ -100,6 +101,7 @@ def test_what_inductor_times_itself_is_kept_and_not_trusted(tmp_path: Path) -> N
     assert [each.flags for each in heard] == [(STAND_IN_MASK,)] * 2
 
 
+@pytest.mark.skipif(triton.__version__ < "3.7", reason="this Triton's interpreter fails with NumPy from 2.4 on")
 @pytest.mark.parametrize(
     "texts",
     [

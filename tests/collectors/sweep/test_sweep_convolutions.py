@@ -23,11 +23,9 @@ VENDOR, PRODUCT, TEMPLATE = "aten::convolution", "aten::conv1x1_via_mm", "triton
 @pytest.fixture(autouse=True)
 def _precision_stays() -> Iterator[None]:
     """Let no later test compute in another precision."""
-    conv_settings: Any = getattr(torch.backends.cudnn, "conv", None)
-    before = getattr(conv_settings, "fp32_precision", None)
+    before = torch.backends.cudnn.allow_tf32
     yield
-    if before is not None:
-        conv_settings.fp32_precision = before
+    torch.backends.cudnn.allow_tf32 = before
 
 
 @pytest.mark.parametrize("text", ["convolution:2x16x32x32:32x3x3/tf32", "convolution:2x16x32x32:32x3x3/fp32"])
@@ -37,8 +35,10 @@ def test_the_precision_of_everything_else_stays(text: str) -> None:
 
     cudnn: Any = torch.backends.cudnn
     before = torch.get_float32_matmul_precision(), getattr(cudnn, "fp32_precision", None)
-    allow_tf32(parse_problem(text), on_cpu=True)
+    problem = parse_problem(text)
+    allow_tf32(problem, on_cpu=True)
     assert (torch.get_float32_matmul_precision(), getattr(cudnn, "fp32_precision", None)) == before
+    assert cudnn.allow_tf32 is problem.allow_tf32
 
 
 @pytest.mark.parametrize(

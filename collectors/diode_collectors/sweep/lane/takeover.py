@@ -146,15 +146,11 @@ def allow_tf32(problem: SweepProblem, *, on_cpu: bool) -> None:
     """Let kernels compute a float32 problem in TF32 from now on if it allows that, else not."""
     import torch
 
-    cudnn: Any = torch.backends.cudnn
-    if not problem.entry.is_convolution:
-        if not on_cpu:
-            torch.set_float32_matmul_precision("high" if problem.allow_tf32 else "highest")
-    elif hasattr(getattr(cudnn, "conv", None), "fp32_precision"):
-        # The precision of cuDNN as a whole stays: Inductor's templates follow it, and in a user's process it is unset.
-        cudnn.conv.fp32_precision = "tf32" if problem.allow_tf32 else "ieee"
-    else:
-        cudnn.allow_tf32 = problem.allow_tf32
+    if problem.entry.is_convolution:
+        # The newer ``cudnn.fp32_precision`` stays unset, as in a user's process: Inductor's templates follow it.
+        torch.backends.cudnn.allow_tf32 = problem.allow_tf32
+    elif not on_cpu:
+        torch.set_float32_matmul_precision("high" if problem.allow_tf32 else "highest")
 
 
 @contextmanager
