@@ -74,22 +74,33 @@ class KernelConfig:
     def describe(self) -> str:
         """Return a short name for a person: ``triton::mm 128x64x32 s3 w4`` (block M x N x K, stages, warps).
 
-        The blocks of a fused kernel have names: ``triton::reduction R0_BLOCK=512 XBLOCK=8 s1 w4``.
+        Other blocks have names: ``triton::reduction R0_BLOCK=512 XBLOCK=8 s1 w4``, ``triton::flex_attention m64 n32 s3
+        w4``.
         """
-        if self.block_m is None:
-            blocks = [f"{name}={value}" for name, value in self.kwargs if name.endswith(BLOCK)]
-            return " ".join([self.template, *blocks, *([f"s{self.num_stages} w{self.num_warps}"] if blocks else [])])
-        return f"{self.template} {self.block_m}x{self.block_n}x{self.block_k} s{self.num_stages} w{self.num_warps}"
+        sizes = {"m": self.block_m, "n": self.block_n, "k": self.block_k}
+        known = {name: size for name, size in sizes.items() if size is not None}
+        if len(known) == len(sizes):
+            blocks = ["x".join(map(str, known.values()))]
+        else:
+            blocks = [f"{name}{size}" for name, size in known.items()]
+            blocks += [f"{name}={value}" for name, value in self.kwargs if is_named_block(name)]
+        return " ".join([self.template, *blocks, *([f"s{self.num_stages} w{self.num_warps}"] if blocks else [])])
 
 
 BLOCK = "BLOCK"
-"""End of the names of a fused kernel's block sizes."""
+"""End of the names of a fused kernel's block sizes, and start of those of attention's gradients (``BLOCK_M1``)."""
+_NUMBERED = f"{BLOCK}_"
 INT_COLUMNS = ("block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps")
 FLAG_COLUMNS = ("allow_tf32", "use_fast_accum")
 CONFIG_COLUMNS = ("template", *INT_COLUMNS, *FLAG_COLUMNS, "acc_type")
 """Fields of ``KernelConfig`` that are columns of their own, in the order every table and record uses."""
 
 _COLUMNS_OF: Callable[[KernelConfig], tuple[Scalar | None, ...]] = attrgetter(*CONFIG_COLUMNS)
+
+
+def is_named_block(name: str) -> bool:
+    """Return whether an argument is a block size that has no column of its own."""
+    return name.endswith(BLOCK) or name.startswith(_NUMBERED)
 
 
 def is_vendor_template(template: str) -> bool:

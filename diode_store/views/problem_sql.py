@@ -30,7 +30,7 @@ def problem_macros() -> str:
     - ``repeats_inputs(op, inputs)``: true if a matrix repeats itself by a stride of 0.
     - ``flops_of(op, b, m, n, k, dimensions)``, ``bytes_read_of(op, dtype, …)`` and ``bytes_written_of(op, dtype, …)``:
       work of a problem as in ``diode_store.ops.work``; NULL for an unknown op.
-    - ``named_blocks(kwargs)``: block sizes of a fused kernel, such as ``R0_BLOCK=512 XBLOCK=8``; NULL without any.
+    - ``named_blocks(kwargs)``: block sizes without a column, such as ``R0_BLOCK=512 XBLOCK=8``; NULL without any.
     - ``problem_text(op, dtype, b, m, n, k, layout, dimensions, inputs, scalars)``: a problem in short, as in
       ``diode_store.command_line.render``; the dtype is ``tf32`` for float32 that may be multiplied as TF32.
     """
@@ -148,7 +148,7 @@ _TEXT = f"""
     CREATE MACRO named_blocks(kwargs) AS nullif(
         array_to_string(
             list_transform(
-                regexp_extract_all(kwargs, '"\\w*{BLOCK}", ?\\d+'), lambda block:
+                regexp_extract_all(kwargs, '"(\\w*{BLOCK}|{BLOCK}_\\w+)", ?\\d+'), lambda block:
                 regexp_replace(block, '"(\\w+)", ?', '\\1=')
             ),
             ' '
