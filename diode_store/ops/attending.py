@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from diode_store.kernels import Scalar
 
+FORWARD, DECODING, BACKWARD = "flex_attention", "flex_decoding", "flex_attention_backward"
+"""Names of the ops, as Inductor has them."""
 MASK, BLOCK = "mask", "block"
 """Names of the scalars."""
 SIZES = ("heads", "kv_heads", "value_size")

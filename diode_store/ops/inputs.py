@@ -96,10 +96,9 @@ def with_values_of(problem: Problem, asked: Problem) -> Problem:
     names = ("skew",) if OPS[problem.op].is_grouped else (MASK, BLOCK) if OPS[problem.op].is_attention else ()
     if not names or problem.op != asked.op:
         return problem
-    scalars, theirs = dict(problem.scalars), dict(asked.scalars)
-    scalars |= {name: theirs[name] for name in names if name in theirs}
-    kept = {name: value for name, value in scalars.items() if name not in names or name in theirs}
-    return Problem.create(problem.op, problem.inputs, kept, problem.extra)
+    ours = {name: value for name, value in problem.scalars if name not in names}
+    theirs = {name: value for name, value in asked.scalars if name in names}
+    return Problem.create(problem.op, problem.inputs, ours | theirs, problem.extra)
 
 
 def with_total(shape: ProblemShape) -> ProblemShape:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from diode_store.errors import RecordError
+from diode_store.ops.attending import BACKWARD, DECODING, FORWARD
 from diode_store.ops.convolving import SPATIAL
 from diode_store.values.checks import shown
 
@@ -263,7 +264,7 @@ _TABLE = (
             layouts=("nn", "tt"),
             capability=80,
         )
-        for name, products in (("flex_attention", 2), ("flex_decoding", 2), ("flex_attention_backward", 5))
+        for name, products in ((FORWARD, 2), (DECODING, 2), (BACKWARD, 5))
     ),
 )
 FUSED_OPS = ("pointwise", "reduction", "persistent_reduction")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diode_store.ops.attending import BACKWARD
 from diode_store.ops.grouping import COLUMNS, DEPTH, ROWS
 from diode_store.ops.table import OPS
 
@@ -17,8 +18,6 @@ ITEMSIZES = {
     **dict.fromkeys(("int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
 }
 """Bytes of one element."""
-FORWARD = 2
-"""Products of attention's forward pass; the backward pass has more."""
 OTHER_ITEMSIZE = 4
 """Bytes assumed for any other dtype."""
 
@@ -67,7 +66,7 @@ def bytes_written(shape: ProblemShape) -> int:
     """Return the bytes of the output; backward, of the gradients of queries, keys and values."""
     b, m, n, _ = _mean_sizes(shape)
     if OPS[shape.op].is_attention:
-        is_backward = OPS[shape.op].products > FORWARD
+        is_backward = shape.op == BACKWARD
         rows = shape.k if is_backward else int(shape.dimension("value_size", shape.k))
         elements = shape.b * shape.m * rows + (_keys_and_values(shape) if is_backward else 0)
         return elements * itemsize(shape.dtype)

@@ -8,9 +8,10 @@ from diode_store.candidates.names import SHORT_DTYPES
 from diode_store.command_line.render import MOST_INPUTS
 from diode_store.kernels import BLOCK
 from diode_store.ops import FUSED_OPS, OPS
+from diode_store.ops.attending import BACKWARD
 from diode_store.ops.fused import RANGES, SHOWN_DIGITS, SOURCE
 from diode_store.ops.grouping import COLUMNS, DEPTH, ROWS
-from diode_store.ops.work import FORWARD, ITEMSIZES, OTHER_ITEMSIZE, is_int8
+from diode_store.ops.work import ITEMSIZES, OTHER_ITEMSIZE, is_int8
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -90,7 +91,7 @@ _WORK = f"""
         itemsize_of(coalesce(dimensions ->> '$.out_dtype', out_dtype_of(op), dtype)) * CASE
         WHEN dimensions ->> '$.heads' IS NULL
             THEN b::DOUBLE * mean_size(m, b, dimensions, '{ROWS}') * mean_size(n, b, dimensions, '{COLUMNS}')
-        WHEN products_of(op) > {FORWARD} THEN b::DOUBLE * m * k + keys_and_values(n, k, dimensions)
+        WHEN op = '{BACKWARD}' THEN b::DOUBLE * m * k + keys_and_values(n, k, dimensions)
         ELSE b::DOUBLE * m * value_size_of(k, dimensions)
     END;
 """

@@ -187,6 +187,11 @@ class DiodeInductorChoices(entry.Handler):
                 self.failed(error)
         return choices
 
+    @property
+    def _picks_in_use(self) -> FilePicks | None:
+        """The picks that decide in this thread's graph; None while the hook observes, or after one has failed."""
+        return None if self.observe or self.graphs.is_without_model else self._picks
+
     def why_untuned(self, device: torch.device | None) -> str | None:
         """Return why to lower the next op, which no model ranks, without tuning; None if Inductor chooses."""
         try:
@@ -209,8 +214,8 @@ class DiodeInductorChoices(entry.Handler):
             if self.observe or not (source.is_tuned or self.settings.serves_plain):
                 return None
             hardware = self._hardware or detect_hardware(device)
-            if self._picks is not None and hardware is not None and not self.graphs.is_without_model:
-                picked = self._picks.fused(source, hardware)
+            if (picks := self._picks_in_use) is not None and hardware is not None:
+                picked = picks.fused(source, hardware)
                 if picked is not None:
                     self._stats.count("fused_picked")
                     self.graphs.keeps_template()
@@ -229,9 +234,9 @@ class DiodeInductorChoices(entry.Handler):
     def picked_convolution(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> LowerWith | None:
         """Return how to lower a call of ``aten.convolution`` with its picked kernel; None without a pick."""
         try:
-            if self._picks is None or self.observe or not is_tuned() or self.graphs.is_without_model:
+            if (picks := self._picks_in_use) is None or not is_tuned():
                 return None
-            return convolutions.picked(self._picks, self, self._hardware, arguments, named)
+            return convolutions.picked(picks, self, self._hardware, arguments, named)
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
             return None
@@ -239,11 +244,9 @@ class DiodeInductorChoices(entry.Handler):
     def attention(self, op: str, arguments: Sequence[Any]) -> KernelConfig | None:
         """Return the config that is picked for a call of flex attention; None for Inductor's own list."""
         try:
-            if self._picks is None or self.observe or self.graphs.is_without_model:
+            if (picks := self._picks_in_use) is None or not (is_tuned() or self.serves_plain):
                 return None
-            if not is_tuned() and not self.serves_plain:
-                return None
-            sought = attention.picked(self._picks, self._hardware, op, arguments)
+            sought = attention.picked(picks, self._hardware, op, arguments)
             if sought is None:
                 return None
             if not is_tuned():

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import socket
 import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from diode_collectors.feedback.records import inductors_method
+from diode_collectors.feedback.records import inductors_method, timing_in_ms
 from diode_collectors.inductor.device import collector_version, detect_environment, detect_hardware, device_uuid
 from diode_collectors.inductor.kernel_metrics import as_metrics
 from diode_store.errors import RecordError
-from diode_store.records import KernelConfig, Measurement, Outcome, Source, Timing
-from diode_store.values.units import US_PER_MS
+from diode_store.records import Measurement, Source
 
 if TYPE_CHECKING:
     from diode_collectors.inductor.fused_timings import FusedTimings
@@ -37,7 +35,7 @@ def measurement_of_fused(timings: FusedTimings) -> Measurement:
         hardware=hardware,
         environment=detect_environment(),
         problem=timings.problem,
-        timings=tuple(_timing(config, milliseconds) for config, milliseconds in timings.times_ms.items()),
+        timings=tuple(timing_in_ms(config, milliseconds) for config, milliseconds in timings.times_ms.items()),
         source=Source.FEEDBACK,
         measured_at=datetime.now(UTC),
         host=socket.gethostname(),
@@ -48,9 +46,3 @@ def measurement_of_fused(timings: FusedTimings) -> Measurement:
         metrics=as_metrics(timings.times_ms, timings.told),
         extra={WITH_COPIES: True} if timings.with_copies else {},
     )
-
-
-def _timing(config: KernelConfig, milliseconds: float) -> Timing:
-    if not math.isfinite(milliseconds) or milliseconds <= 0:
-        return Timing(config, None, Outcome.FAILED_UNSPECIFIED)
-    return Timing(config, milliseconds * US_PER_MS)

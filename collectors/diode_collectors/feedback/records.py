@@ -244,8 +244,11 @@ def _timings(
 def _timing(choice: Any, config: KernelConfig, milliseconds: float) -> Timing:
     clocked = clocked_of(choice, milliseconds)
     timing = clocked.timing(config) if clocked is not None else None
-    if timing is not None:
-        return timing
+    return timing_in_ms(config, milliseconds) if timing is None else timing
+
+
+def timing_in_ms(config: KernelConfig, milliseconds: float) -> Timing:
+    """Return what Inductor's benchmark says of a config; ``inf`` is a failure."""
     if not math.isfinite(milliseconds) or milliseconds <= 0:
         return Timing(config, None, Outcome.FAILED_UNSPECIFIED)
     return Timing(config, milliseconds * US_PER_MS)

@@ -203,20 +203,28 @@ def dtype_name(dtype: Any) -> str:
 def hinted(expressions: Iterable[Any], hint_override: int | None = None) -> tuple[int, ...]:
     """Return sizes or strides as numbers, with Inductor's hints for symbols."""
     expressions = tuple(expressions)
+    found = static(expressions)
+    if found is not None:
+        return found
+    from torch._inductor.virtualized import V
+
+    sizevars = V.graph.sizevars
+    if hasattr(sizevars, "optimization_hints_with_override"):
+        hints = sizevars.optimization_hints_with_override(expressions, hint_override)
+    else:  # torch 2.10
+        from torch._inductor import config
+
+        fallback = config.unbacked_symint_fallback
+        hints = sizevars.size_hints(expressions, fallback=fallback, hint_override=hint_override)
+    return tuple(int(hint) for hint in hints)
+
+
+def static(expressions: Iterable[Any]) -> tuple[int, ...] | None:
+    """Return sizes or strides as numbers; None if one is symbolic."""
     try:
         return tuple(int(expression) for expression in expressions)
-    except TypeError:  # symbolic
-        from torch._inductor.virtualized import V
-
-        sizevars = V.graph.sizevars
-        if hasattr(sizevars, "optimization_hints_with_override"):
-            hints = sizevars.optimization_hints_with_override(expressions, hint_override)
-        else:  # torch 2.10
-            from torch._inductor import config
-
-            fallback = config.unbacked_symint_fallback
-            hints = sizevars.size_hints(expressions, fallback=fallback, hint_override=hint_override)
-        return tuple(int(hint) for hint in hints)
+    except TypeError:
+        return None
 
 
 def _tensor_spec(node: Any, hint_override: int | None, sizes: Mapping[Any, int]) -> TensorSpec:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from diode_collectors.inductor.adapter import dtype_name, hinted
+from diode_collectors.inductor.adapter import dtype_name, hinted, static
 from diode_store.errors import RecordError
-from diode_store.ops import OPS
 from diode_store.ops.attending import (
     BLOCK,
     CAUSAL,
@@ -22,6 +21,7 @@ from diode_store.ops.attending import (
     WITHOUT_MASK,
     Mask,
     Range,
+    attention_strides,
 )
 from diode_store.records import Problem, TensorSpec
 
@@ -30,13 +30,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-FORWARD, DECODING, BACKWARD = (name for name, op in OPS.items() if op.is_attention)
-METHODS = {
-    FORWARD: "get_flex_attention_fwd_configs",
-    DECODING: "get_flex_decode_configs",
-    BACKWARD: "get_flex_attention_bwd_configs",
-}
-"""Op → method of Inductor's choices handlers that lists its configs. Its arguments differ between versions of torch."""
 FEWEST_UNMASKED = 2**20
 """Size of a block from which a call has no mask; torch takes 2**30."""
 _FEWEST_IN_MASK = 10
@@ -110,8 +103,8 @@ class Call(NamedTuple):
         That is so for symbolic sizes, masks that nobody described, functions of scores, and configs of the caller.
         """
         nodes = (self.query, self.key, self.value)
-        blocks = _numbers((self.query_block, self.key_block))
-        if blocks is None or blocks[0] != blocks[1] or not all(_numbers(node.get_size()) for node in nodes):
+        blocks = static((self.query_block, self.key_block))
+        if blocks is None or blocks[0] != blocks[1] or not all(static(node.get_size()) for node in nodes):
             return None
         if _is_function(self.scores.graph_module) or any(map(_OF_A_CONFIG.fullmatch, self.options)):
             return None
@@ -282,14 +275,5 @@ def _spec(node: Any) -> TensorSpec:
     size = hinted(node.get_size())
     stride = node.maybe_get_stride()  # open for what is not computed yet, which Inductor then makes dense
     if stride is None:
-        stride = [int(np.prod(size[place + 1 :])) for place in range(len(size))]
+        stride = attention_strides(size, "n")
     return TensorSpec(dtype_name(node.get_dtype()), size, hinted(stride))
-
-
-def _numbers(expressions: Sequence[Any]) -> list[int] | None:
-    """Return positive sizes; None if one is symbolic or not positive."""
-    try:
-        found = [int(each) for each in expressions]
-    except TypeError:
-        return None
-    return found if min(found) > 0 else None

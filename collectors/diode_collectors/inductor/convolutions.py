@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from diode_collectors.inductor.adapter import dtype_name, tf32_is_asked
+from diode_collectors.inductor.adapter import dtype_name, static, tf32_is_asked
 from diode_store.ops.convolving import GROUPS, USUAL, convolution_strides, joined
 from diode_store.records import Problem, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
 CONVOLUTION = "convolution"
 """Inductor's name of the op."""
@@ -32,7 +32,7 @@ def problem_of_call(given: Mapping[str, Any]) -> Problem | None:
         RecordError: sizes that make no convolution.
     """
     x, weight = given["x"], given["weight"]
-    sizes = [_numbers(node.get_size()) for node in (x, weight)]
+    sizes = [static(node.get_size()) for node in (x, weight)]
     size, kernel = sizes
     if given.get("transposed") or size is None or kernel is None or len(size) != len(kernel):
         return None
@@ -84,13 +84,5 @@ def _strides(x: Any, size: tuple[int, ...]) -> tuple[int, ...]:
         return convolution_strides(size, channels_last=True)
     strides = None
     with suppress(Exception):  # the strides of what is not computed yet are open
-        strides = _numbers(x.get_stride())
+        strides = static(x.get_stride())
     return strides or convolution_strides(size, channels_last=False)
-
-
-def _numbers(expressions: Sequence[Any]) -> tuple[int, ...] | None:
-    """Return sizes or strides as numbers; None if one is symbolic."""
-    try:
-        return tuple(int(each) for each in expressions)
-    except TypeError:
-        return None

@@ -89,15 +89,19 @@ def _wrap() -> None:
     for name, wrapper in methods.items():
         stock = vars(CachingAutotuner).get(name)
         if stock is not None:
-            ours = wrapper(name, stock)
-            setattr(CachingAutotuner, name, ours)
-            _wrapped.callback(_put_back, CachingAutotuner, name, ours, stock)
+            replace_method(CachingAutotuner, name, wrapper(name, stock), _wrapped)
 
 
-def _put_back(owner: type, name: str, ours: Any, stock: Any) -> None:
-    """Restore a method, unless somebody has replaced ours."""
-    if vars(owner).get(name) is ours:
-        setattr(owner, name, stock)
+def replace_method(owner: type, name: str, ours: Any, undo: ExitStack) -> None:
+    """Replace a class's own method until ``undo`` is closed; a later replacement by somebody else stays."""
+    stock = vars(owner)[name]
+
+    def put_back() -> None:
+        if vars(owner).get(name) is ours:
+            setattr(owner, name, stock)
+
+    undo.callback(put_back)
+    setattr(owner, name, ours)
 
 
 def _timed(_name: str, stock: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 from diode_store.errors import RecordError, SettingsError
 from diode_store.ops import OPS
 from diode_store.ops.attending import (
+    BACKWARD,
     BLOCK,
     CAUSAL,
+    DECODING,
     DOCUMENTS,
+    FORWARD,
     MASK,
     OTHER,
     PREFIX,
@@ -30,8 +33,7 @@ if TYPE_CHECKING:
     from diode_store.ops import ProblemShape
     from diode_store.records import Scalar
 
-NAMES: tuple[str, ...] = tuple(name for name, op in OPS.items() if op.is_attention)
-FORWARD, DECODING, BACKWARD = NAMES
+NAMES: tuple[str, ...] = (FORWARD, DECODING, BACKWARD)
 EXAMPLE = f"{FORWARD}:4x16x2048x64/causal"
 WORDS: tuple[str, ...] = (CAUSAL, f"{WINDOW}N", f"{PREFIX}N", f"{DOCUMENTS}N", f"{BLOCK}N")
 """Words that may follow the sizes, besides layouts and dtypes."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.problems.search_space import GUIDED
 from diode_store.candidates.grouped_space import grouped_configs
+from diode_store.ops.attending import BACKWARD, DECODING, FORWARD
 from diode_store.ops.scaling import ROW, TENSOR, recipes_of
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ _CONVOLUTION = 17
 """Configs of ``triton::convolution2d``; small sizes make some of them equal."""
 _SCALED_TMA = _Lists(13, 635)
 _ATTENTION = {
-    "flex_attention": _Lists(7, 147),
-    "flex_decoding": _Lists(4, 48),
-    "flex_attention_backward": _Lists(13, 903),
+    FORWARD: _Lists(7, 147),
+    DECODING: _Lists(4, 48),
+    BACKWARD: _Lists(13, 903),
 }
 """Lists of torch 2.13 for Hopper; the longer ones with what they lack of the shorter ones."""
 

@@ -12,8 +12,8 @@ import sys
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from diode_collectors.inductor.attention import BACKWARD, DECODING, FORWARD
 from diode_integration.inductor.after_import import once_inductor_is_there, put_in_place
+from diode_store.ops.attending import BACKWARD, DECODING, FORWARD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,6 +21,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from diode_collectors.inductor.fused_source import config_of_triton, read_source
+from diode_collectors.inductor.fused_timings import replace_method
 from diode_integration.inductor.after_import import once_inductor_is_there
 from diode_store.kernels import BLOCK
 from diode_store.ops.fused import fused_template
@@ -157,14 +158,7 @@ def _wrap(installed: Callable[[], Owner | None], undo: ExitStack) -> bool:
     if stock is None:
         safely.log(log, logging.DEBUG, f"Inductor tunes fused kernels: there is no {_CLASS}.{METHOD}")
         return True
-    ours = _chosen(stock, installed)
-
-    def put_back() -> None:
-        if vars(kernel_class).get(METHOD) is ours:
-            setattr(kernel_class, METHOD, stock)
-
-    undo.callback(put_back)
-    setattr(kernel_class, METHOD, ours)
+    replace_method(kernel_class, METHOD, _chosen(stock, installed), undo)
     return True
 
 

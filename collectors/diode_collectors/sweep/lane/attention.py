@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from diode_collectors.inductor.attention import BACKWARD, DECODING, block_mask
+from diode_collectors.inductor.attention import block_mask
 from diode_collectors.sweep.lane.benchmark import relative_error
-from diode_store.ops.attending import MASK, Mask
+from diode_store.ops.attending import BACKWARD, DECODING, MASK, Mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

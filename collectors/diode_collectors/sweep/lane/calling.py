@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diode_collectors.inductor.attention import BACKWARD
 from diode_collectors.inductor.calls import add_call
 from diode_collectors.sweep.lane.attention import attention_call
 from diode_store.ops import OPS, Role
+from diode_store.ops.attending import BACKWARD
 from diode_store.ops.inputs import ends_of_groups
 
 if TYPE_CHECKING:

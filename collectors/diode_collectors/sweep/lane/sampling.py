@@ -15,7 +15,6 @@ import torch
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import config_of_choice, config_of_ktc, problem_of_inputs
-from diode_collectors.inductor.attention import BACKWARD, DECODING, FORWARD
 from diode_collectors.inductor.indexing import reads_beyond_scales
 from diode_collectors.problems.kinds import kernel_kind
 from diode_collectors.problems.search_space import GUIDED, drawn_place
@@ -25,6 +24,7 @@ from diode_store.candidates.pipelining import kernel_of
 from diode_store.devices.known import AMD, NVIDIA
 from diode_store.errors import RecordError
 from diode_store.ops import OPS
+from diode_store.ops.attending import BACKWARD, DECODING, FORWARD
 from diode_store.records import is_vendor_template
 from diode_store.values.keys import content_key
 
@@ -130,18 +130,12 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
         return _chooser(own, None)(configs, min(self._space.sample, len(configs)))
 
     def get_flex_attention_fwd_configs(self, *arguments: Any, **named: Any) -> list[Any]:
-        """Return the configs of attention to time; backward, stock's one config of the forward pass."""
-        stock = super().get_flex_attention_fwd_configs
-        if self.asked is not None and self.asked.op == BACKWARD:
-            return _flex_list(None, stock, arguments, named)
-        return self._flex(FORWARD, stock, arguments, named)
+        """Return the configs of attention to time."""
+        return self._flex(FORWARD, super().get_flex_attention_fwd_configs, arguments, named)
 
     def get_flex_decode_configs(self, *arguments: Any, **named: Any) -> list[Any]:
-        """Return the configs of attention for few queries to time; backward, stock's one config."""
-        stock = super().get_flex_decode_configs
-        if self.asked is not None and self.asked.op == BACKWARD:
-            return _flex_list(None, stock, arguments, named)
-        return self._flex(DECODING, stock, arguments, named)
+        """Return the configs of attention for few queries to time."""
+        return self._flex(DECODING, super().get_flex_decode_configs, arguments, named)
 
     def get_flex_attention_bwd_configs(self, *arguments: Any, **named: Any) -> list[Any]:
         """Return the configs of attention's gradients to time."""
@@ -152,8 +146,11 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
     ) -> list[Any]:
         """Return Inductor's DEFAULT configs of attention, then those of EXHAUSTIVE that the search space asks for.
 
-        The longer list lacks some of the shorter one. Inductor drops configs whose blocks do not divide the mask's.
+        The longer list lacks some of the shorter one. Inductor drops configs whose blocks do not divide the mask's. The
+        forward pass before gradients that a sweep measures has stock's one config.
         """
+        if op != BACKWARD and self.asked is not None and self.asked.op == BACKWARD:
+            return _flex_list(None, stock, arguments, named)
         found = _flex_list(DEFAULT, stock, arguments, named)
         if self._space.listed == DEFAULT:
             return found
