@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import samples
+from diode_collectors.problems.problem import parse_problem
 from diode_explorer.feed import Feed
 from diode_explorer.pages.coverage.holes import Filling
 from diode_explorer.pages.coverage.page import COVERAGE
@@ -82,6 +83,25 @@ def test_a_fused_kernel_has_a_page(database_url: str) -> None:
         assert not page.keys() & {"reproduce", "ranking"}
         listed = rows(parts(feed, PROBLEM)["problems"])
     assert [row["problem"] for row in listed] == ["reduction bf16 x512 r0_1024 3f2a91b0"]
+
+
+def test_gradients_of_attention_are_told_apart_by_their_blocks(database_url: str) -> None:
+    """Which have no columns of their own."""
+    problem = parse_problem("flex_attention_backward:1x8x512x64/causal").problem()
+    names = ("BLOCK_M1", "BLOCK_N1", "BLOCK_M2", "BLOCK_N2")
+    configs = [
+        kernel_config(f"triton::{problem.op}", {**dict.fromkeys(names, size), "num_stages": 3, "num_warps": 4})
+        for size in (32, 64)
+    ]
+    timings = tuple(map(Timing, configs, (12.0, 10.0)))
+    with Store.open(database_url) as store:
+        store.write([replace(samples.measurement(1, problem=problem), timings=timings)])
+    with Feed(database_url) as feed:
+        page = parts(feed, PROBLEM, problem=problem.key.hex())
+        shown = [" ".join(f"{name}={size}" for name in sorted(names)) for size in (64, 32)]
+        assert [row["blocks"] for row in rows(page["configs"])] == shown
+        heads = [column.head for column in page["configs"].part.columns]  # type: ignore[union-attr] # as above
+    assert heads[:5] == ["place", "template", "blocks", "stages", "warps"]
 
 
 def test_a_scaled_product_has_a_page(feed: Feed) -> None:

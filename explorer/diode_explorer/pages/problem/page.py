@@ -15,6 +15,7 @@ from diode_store.command_line.render import counted
 from diode_store.devices.descriptor import describe
 from diode_store.errors import SettingsError
 from diode_store.ops import OPS
+from diode_store.ops.attending import BACKWARD
 from diode_store.ops.fused import is_fused
 from diode_store.ops.work import flops
 from diode_store.records import TimingMethod
@@ -131,8 +132,8 @@ _NUMBERS = {
 }
 """Columns of a config → their heads."""
 _OF_PRODUCTS = tuple(Column(name, head, COUNT) for name, head in _NUMBERS.items())
-_OF_FUSED = (Column("blocks", "blocks"), *_OF_PRODUCTS[-2:])
-"""Columns of a config of a fused kernel, whose blocks have names."""
+_OF_NAMED_BLOCKS = (Column("blocks", "blocks"), *_OF_PRODUCTS[-2:])
+"""Columns of a config whose blocks have names, as those of fused kernels and of attention's gradients do."""
 _RANKED = (Column("predicted_us", "predicted, us", NUMBER, 2), Column("model_place", "model's place", COUNT))
 _MOST = 100
 """Maximum configs in the table; the picture has all."""
@@ -170,7 +171,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
     yield _picture(source, case)
     if shape and (command := _command(shape, case)):
         yield command
-    yield _table(source, _OF_FUSED if is_fused(case["op"]) else _OF_PRODUCTS)
+    yield _table(source, _OF_NAMED_BLOCKS if is_fused(case["op"]) or case["op"] == BACKWARD else _OF_PRODUCTS)
     yield _elsewhere(values)
 
 
