@@ -36,6 +36,8 @@ def inputs_on(problem: SweepProblem, device: str) -> list[Any]:
 def compile_and_call(problem: Problem, inputs: Sequence[Any], options: dict[str, Any]) -> None:
     """Compile the call of a problem and run it; with gradients for the kernel that computes them.
 
+    On a GPU autograd would compile the gradients in a thread of its own, where Inductor has its stock choices.
+
     Raises:
         Exception: torch raised it.
     """
@@ -49,7 +51,8 @@ def compile_and_call(problem: Problem, inputs: Sequence[Any], options: dict[str,
             compiled(*given)
             return
         output = compiled(*(tensor.requires_grad_() for tensor in given))
-        torch.autograd.grad(output, given, torch.ones_like(output))
+        with torch.autograd.set_multithreading_enabled(False):
+            torch.autograd.grad(output, given, torch.ones_like(output))
 
 
 def activations(problem: Problem, inputs: Sequence[Any]) -> list[Any]:

@@ -18,6 +18,7 @@ from diode_collectors.inductor.adapter import config_of_choice, config_of_ktc, p
 from diode_collectors.inductor.indexing import reads_beyond_scales
 from diode_collectors.problems.kinds import kernel_kind
 from diode_collectors.problems.search_space import GUIDED, drawn_place
+from diode_store.candidates.attention_space import accumulators_fit
 from diode_store.candidates.default_space import GemmConfig
 from diode_store.candidates.operands import has_whole_rows
 from diode_store.candidates.pipelining import kernel_of
@@ -146,7 +147,7 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
     ) -> list[Any]:
         """Return Inductor's DEFAULT configs of attention, then those of EXHAUSTIVE that the search space asks for.
 
-        The longer list lacks some of the shorter one. Inductor drops configs whose blocks do not divide the mask's. The
+        The longer list lacks some of the shorter one. A sample leaves out configs that spill. Inductor drops configs whose blocks do not divide the mask's. The
         forward pass before gradients that a sweep measures has stock's one config.
         """
         if op != BACKWARD and self.asked is not None and self.asked.op == BACKWARD:
@@ -157,6 +158,8 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
         others = [each for each in _flex_list(EXHAUSTIVE, stock, arguments, named) if each not in found]
         if self._space.sample is None:
             return found + others
+        if self.asked is not None:
+            others = [c for c in others if accumulators_fit(self.asked.shape, vars(c), c.num_warps)]
         missing = min(max(self._space.sample - len(found), 0), len(others))
         return found + _chooser(self._own_key(self.asked, op, op), None)(others, missing)
 
