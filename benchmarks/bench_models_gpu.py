@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     warm_up = argparse.BooleanOptionalAction
     parser.add_argument("--warm-up", action=warm_up, default=True, help="compile each model once before plain's call")
     parser.add_argument("--checkpoint", type=Path, help="model of the hook (default: the hook's choice)")
+    parser.add_argument("--picks", type=Path, help="picks file of the hook")
     parser.add_argument("--spool", type=Path, help="keep what Inductor times in a folder for diode-ingest")
     return parser
 
@@ -122,6 +123,7 @@ def _command(model: str, options: argparse.Namespace) -> list[str]:
     command = [sys.executable, str(Path(__file__).with_name("time_model.py")), model, "--way", ways]
     command += ["--output", str(options.output), "--repeat", str(_repeat(options))]
     command += ["--checkpoint", str(options.checkpoint)] if options.checkpoint else []
+    command += ["--picks", str(options.picks)] if options.picks else []
     command += ["--spool", str(options.spool)] if options.spool else []
     return [*command, "--warm-up" if options.warm_up else "--no-warm-up"]
 

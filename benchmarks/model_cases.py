@@ -57,6 +57,7 @@ WAYS = {
     "adaptive": "adaptive",
     "top_k": "top 3",
     "eager": "eager",
+    "plain-picks": "`torch.compile` with a picks file",
     "max-autotune": '`mode="max-autotune"`',
     "max-autotune-zero": '`mode="max-autotune"`, zero',
     "max-autotune-adaptive": '`mode="max-autotune"`, adaptive',

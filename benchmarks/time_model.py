@@ -62,6 +62,7 @@ WAYS = {
     "zero": Way(_GEMM, {"mode": "zero"}),
     "adaptive": Way(_GEMM, {"mode": "adaptive"}),
     "top_k": Way(_GEMM, {"top_k_configs": 3}),
+    "plain-picks": Way({"triton.cudagraphs": True}, {"mode": "zero"}),
     "max-autotune": Way(_ALL),
     "max-autotune-zero": Way(_ALL, {"mode": "zero"}),
     "max-autotune-adaptive": Way(_ALL, {"mode": "adaptive"}),
@@ -79,6 +80,7 @@ def main() -> int:
     parser.add_argument("--checkpoint", type=Path)
     parser.add_argument("--warm-up", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--spool", type=Path)
+    parser.add_argument("--picks", type=Path)
     options = parser.parse_args()
     line = {"model": options.model, "repeat": options.repeat, "warm_up": options.warm_up, **_where()}
     with collect_to_spool(options.spool) if options.spool else nullcontext():
@@ -102,12 +104,12 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
             square = torch.eye(256, device=DEVICE, dtype=torch.bfloat16)
             torch.compile(lambda a: a @ a, options={"max_autotune_gemm": True})(square)
         if options.warm_up:
-            _compile(workload, WAYS[PLAIN], None)
+            _compile(workload, WAYS[PLAIN], options)
         found: dict[str, dict[str, Any]] = {}
         compiled = {}
         for way in options.way.split(","):
             try:
-                compiled[way], found[way] = _compile(workload, WAYS[way], options.checkpoint)
+                compiled[way], found[way] = _compile(workload, WAYS[way], options)
                 found[way]["max_relative_error"] = _error(_results(workload, compiled[way]), expected)
             except Exception as error:  # one way that fails costs a cell, not the model
                 if way == PLAIN:
@@ -135,12 +137,14 @@ def _error(got: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
 
 
 def _compile(
-    workload: Workload, way: Way, checkpoint: Path | None
+    workload: Workload, way: Way, options: argparse.Namespace
 ) -> tuple[Callable[..., torch.Tensor], dict[str, Any]]:
     """Compile from empty caches; return the compiled model and the results of its first call."""
     if way.options is None:
         return workload.call, {"first_call_s": None, "kernels_benchmarked": 0, "hook": {}}
-    handler = DiodeInductorChoices(checkpoint, enable_fallback=False, **way.hook) if way.hook is not None else None
+    handler = None
+    if way.hook is not None:
+        handler = DiodeInductorChoices(options.checkpoint, picks=options.picks, enable_fallback=False, **way.hook)
     skips, benchmarks = counters["inductor"]["cudagraph_skips"], _benchmarks()
     with from_nothing(handler) as timings, inductor_config.patch(autotune_local_cache=False):
         # A graph break would leave frames behind that the next way finds compiled.

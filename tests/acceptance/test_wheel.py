@@ -148,7 +148,7 @@ def test_loop_from_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
         assert picture
         assert "fastest kernel" in Path(picture[1]).read_text(encoding="utf-8")
         counted = subprocess.run(query, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        assert counted.stdout.splitlines() == ["n,failed", "519891,308"]
+        assert counted.stdout.splitlines() == ["n,failed", "532384,588"]
     predict = [str(bin_directory / "diode"), "predict", "--shape", "mm:16x4096x4096/nt/bf16", "--hardware", "h200"]
     said = subprocess.run(predict, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (said.returncode, ": keeps " in said.stdout) == (0, True), said.stderr

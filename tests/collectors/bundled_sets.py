@@ -51,6 +51,8 @@ class BundledSet:
     memory_bytes: int = 150_109_880_320
     """Memory that the driver leaves of the published size."""
     memory_mhz: int = 3_201
+    what: str = "matrix products"
+    """What the problems are, in the README."""
     completed_by: tuple[str, ...] = ()
     """Options of packing that say what records did not say yet when they were made."""
 
@@ -267,9 +269,30 @@ LOW_PRECISION = BundledSet(
     lists={"guided-56": ("GUIDED:56", 0), "exhaustive": ("EXHAUSTIVE", 0)},
     flags={"clock_unsteady": 2},
 )
-SETS = (H100_DEPLOYED, H100_EXHAUSTIVE, H100_TUNED, FIRST, DEPLOYED, LOW_PRECISION, ODD_SIZES)
+ATTENTION = BundledSet(
+    name="h200-2026-11-attention-convolutions",
+    day="2026-11-29",
+    measurements=694,
+    problems=694,
+    timings=12_493,
+    kernels=584,
+    of_vendor=677,
+    estimates=3_322,
+    outcomes={Outcome.OK: 12_213, Outcome.OUT_OF_RESOURCES: 280},
+    regimes={"graph": 371, "read_flush": 323},
+    layouts={"nt": 500, "tt": 156, "nn": 38},
+    unaligned=0,
+    throttle={"none": 593, "sw_power_cap": 101},
+    slow={"sw_power_cap": 101},
+    slowest_mhz=1_822,
+    fewest_runs=4,
+    extra=frozenset({"finals"}),
+    lists={"default": ("DEFAULT", 0), "sample-24": ("SAMPLE:24", 0), "sample-20": ("SAMPLE:20", 0)},
+    what="convolutions and calls of flex attention",
+)
+SETS = (H100_DEPLOYED, H100_EXHAUSTIVE, H100_TUNED, FIRST, ATTENTION, DEPLOYED, LOW_PRECISION, ODD_SIZES)
 """In the order of their segments' names."""
-PLAIN = tuple(data for data in SETS if data is not LOW_PRECISION)
+PLAIN = tuple(data for data in SETS if data not in (LOW_PRECISION, ATTENTION))
 """Sets of mm, addmm, bmm and baddbmm."""
 LATER = (H100_DEPLOYED, H100_EXHAUSTIVE, H100_TUNED, DEPLOYED, ODD_SIZES)
 """Sets that were timed as kernels run in a deployed model."""

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
@@ -20,12 +20,14 @@ from diode_collectors.feedback.listening import AutotuningListener
 from diode_collectors.feedback.records import STAND_IN_MASK
 from diode_collectors.problems.problem import SweepProblem, parse_problem
 from diode_collectors.sweep.lane.attention import AttentionReference
+from diode_collectors.sweep.lane.sampling import SweepChoices
+from diode_store.candidates.attention_space import accumulators_fit
 from diode_store.records import Outcome
 from flex_on_cpu import flex_on_cpu
 from inductor_harness import triton_choices_on_cpu
 
 if TYPE_CHECKING:
-    from diode_store.records import Measurement
+    from diode_store.records import KernelConfig, Measurement
 
 pytestmark = pytest.mark.xdist_group("sweeps")
 TEXTS = [
@@ -81,6 +83,41 @@ def test_samples_hold_inductors_own_list(tmp_path: Path) -> None:
     assert default < sample < every
     assert (len(sample), len(every) > 140) == (20, True)
     assert sample == {timing.config for timing in measured(problem, tmp_path).timings}
+
+
+@pytest.mark.parametrize("op", ["flex_attention", "flex_attention_backward"])
+def test_a_draw_leaves_out_configs_that_spill(op: str, tmp_path: Path) -> None:
+    """EXHAUSTIVE has them; Inductor's own list is never cut."""
+    problem = parse_problem(f"{op}:1x2x256x128/causal")
+    default, sample, every = (
+        {timing.config for timing in measured(problem, tmp_path, space).timings}
+        for space in ("DEFAULT", "SAMPLE:60", "EXHAUSTIVE")
+    )
+
+    def fits(config: KernelConfig) -> bool:
+        blocks = {"block_m": config.block_m or 0, "block_n": config.block_n or 0}
+        blocks |= {name.lower(): int(size) for name, size in config.kwargs}
+        return accumulators_fit(problem.shape, blocks, config.num_warps or 0)
+
+    assert default < sample
+    assert len(sample) == 60
+    assert all(map(fits, sample - default))
+    assert not all(map(fits, every))
+
+
+def test_gradients_compile_in_the_sweeps_thread(tmp_path: Path) -> None:
+    """On a GPU autograd has a thread of its own, in which Inductor would list its stock choices."""
+    seen: dict[str, bool] = {}
+    stock = SweepChoices._flex
+
+    def listed(choices: SweepChoices, op: str, *rest: Any) -> list[Any]:
+        seen[op] = torch._C._is_multithreading_enabled()
+        return stock(choices, op, *rest)
+
+    with mock.patch.object(SweepChoices, "_flex", listed):
+        measured(parse_problem("flex_attention_backward:1x2x256x64/causal"), tmp_path)
+    assert torch._C._is_multithreading_enabled()
+    assert seen["flex_attention_backward"] is False
 
 
 def test_what_inductor_times_itself_is_kept_and_not_trusted(tmp_path: Path) -> None:

@@ -147,8 +147,8 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
     ) -> list[Any]:
         """Return Inductor's DEFAULT configs of attention, then those of EXHAUSTIVE that the search space asks for.
 
-        The longer list lacks some of the shorter one. A sample leaves out configs that spill. Inductor drops configs whose blocks do not divide the mask's. The
-        forward pass before gradients that a sweep measures has stock's one config.
+        The longer list lacks some of the shorter one. Inductor drops configs whose blocks do not divide the mask's. A
+        sample draws none that spill. The forward pass before gradients that a sweep measures has stock's one config.
         """
         if op != BACKWARD and self.asked is not None and self.asked.op == BACKWARD:
             return _flex_list(None, stock, arguments, named)
