@@ -33,6 +33,10 @@ from diode_store.records import Outcome, ProblemShape, Source, TimingMethod
 from diode_store.system.resources import bundled_data_dir
 
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+OTHER_OPS = (
+    (LOW_PRECISION, "scaled_mm grouped_mm scaled_grouped_mm int_mm mm_plus_mm"),
+    (ATTENTION, "convolution flex_attention flex_attention_backward flex_decoding"),
+)
 OF_FP32 = {"drawn-fp32", "attention-fp32", "rotary"}
 OF_MODELS = {family.name for family in families()} | {"gemma3-4b", "llama3-70b-tp8", "qwen2.5-32b-tp4"}
 """Families of layers: those of `diode-collect --families`, and three that only the first data set had."""
@@ -186,15 +190,13 @@ def test_kernels_with_tma(data: BundledSet) -> None:
     assert re.search(rf"\b{len(can & exhaustive)} of the {len(exhaustive)} exhaustive problems", data.told_in_words())
 
 
-@pytest.mark.parametrize("data", [LOW_PRECISION, ATTENTION], ids=lambda data: data.name)
-def test_the_ops_of_other_products(data: BundledSet) -> None:
+@pytest.mark.parametrize(("data", "ops"), OTHER_OPS, ids=("low precision", "attention"))
+def test_the_ops_of_other_products(data: BundledSet, ops: str) -> None:
     """The README counts problems, timings and families of each op."""
     found = data.found()
-    for op in {m.problem.op for m in found}:
+    for op in ops.split():
         of_op = [m for m in found if m.problem.op == op]
-        problems, families_of_op = (
-            {*values} for values in zip(*((m.problem.key, m.family) for m in of_op), strict=True)
-        )
+        problems, families_of_op = {m.problem.key for m in of_op}, {m.family for m in of_op}
         timings = sum(len(m.timings) for m in of_op)
         assert f"| {op} | {len(problems):,} | {timings:,} | {len(families_of_op)} | " in data.told()
     assert {m.family for m in found} <= OF_MODELS
@@ -207,14 +209,8 @@ def test_the_kernels_of_other_products() -> None:
     vendors = {t.config.template for m in found for t in m.timings if t.config.is_vendor}
     assert vendors == {f"aten::_{op}" for op in {m.problem.op for m in found}}
     templates = Counter(t.config.template for m in ATTENTION.found() for t in m.timings)
-    assert templates.keys() == {
-        "aten::conv1x1_via_mm",
-        "aten::convolution",
-        "triton::convolution2d",
-        "triton::flex_attention",
-        "triton::flex_attention_backward",
-        "triton::flex_decoding",
-    }
+    triton = {f"triton::{name}" for name in ("convolution2d", *OTHER_OPS[1][1].split()[1:])}
+    assert templates.keys() == {"aten::conv1x1_via_mm", "aten::convolution"} | triton
     assert f"for {templates['aten::conv1x1_via_mm']} the product" in ATTENTION.told()
 
 
