@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from diode_store.ops.problem import ProblemShape
 
 _THREADS_PER_WARP = 32
-_REGISTERS_PER_THREAD = 255
+REGISTERS_PER_THREAD = 255
 """Most 32-bit registers of a CUDA thread, since compute capability 3.2 (CUDA C++ programming guide)."""
-_DECODED_ROWS = 16
+DECODED_ROWS = 16
 """Rows of a block of queries in decoding, where Triton's dot product has at least 16."""
 
 
@@ -35,6 +35,6 @@ def accumulators_fit(shape: ProblemShape, blocks: Mapping[str, int], num_warps: 
         queries = blocks["block_m2"] * (shape.k + blocks["block_n2"])
         elements = max(keys, queries)
     else:
-        rows = _DECODED_ROWS if shape.op == DECODING else blocks["block_m"]
+        rows = DECODED_ROWS if shape.op == DECODING else blocks["block_m"]
         elements = rows * (value_size + blocks["block_n"])
-    return elements <= _REGISTERS_PER_THREAD * _THREADS_PER_WARP * num_warps
+    return elements <= REGISTERS_PER_THREAD * _THREADS_PER_WARP * num_warps
