@@ -19,13 +19,8 @@ from diode_store.system.files import read_bounded, write_durably
 from diode_trainer import matmul_v1
 from diode_trainer.card import MATMUL_PURPOSE, Calibration, Card, Domain, card_path, read_card, shape_digest
 from diode_trainer.catalogue import shipped_models
-from diode_trainer.features import (
-    CONFIG_FEATURES,
-    FEATURE_VERSION,
-    PROBLEM_FEATURES,
-    WIDENED_DIMENSIONS,
-    WIDENED_VERSION,
-)
+from diode_trainer.feature_kinds import PRODUCTS, kind_of
+from diode_trainer.features import FEATURE_VERSION, WIDENED_DIMENSIONS, WIDENED_VERSION
 from diode_trainer.matmul_v1 import MatmulModelV1, V1Scorer
 from diode_trainer.models import NetworkDimensions, TimingNetwork, dimensions_of, model_class
 from diode_trainer.scoring import Prediction, Scorer
@@ -146,7 +141,7 @@ def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
         if matmul_v1.is_v1(checkpoint):
             return _v1(path, card, sha256, matmul_v1.network_of(checkpoint))
         parts = _parts(checkpoint)
-        check_version(parts.feature_version)
+        check_version(parts.feature_version, parts.domain.ops)
         network = _network(_widened(parts))
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
@@ -372,14 +367,15 @@ def _parts(checkpoint: dict[str, Any]) -> _Parts:
 
 def _widened(parts: _Parts) -> _Parts:
     """Return the parts of a model of today's features."""
-    if parts.feature_version != WIDENED_VERSION or parts.dimensions[:2] != WIDENED_DIMENSIONS:
+    if kind_of(parts.domain.ops) is not PRODUCTS or parts.feature_version != WIDENED_VERSION or parts.dimensions[:2] != WIDENED_DIMENSIONS:
         return parts
     state = widened(parts.state)
     return parts._replace(state=state, dimensions=dimensions_of(state))
 
 
 def _network(parts: _Parts) -> TimingNetwork:
-    expected = len(PROBLEM_FEATURES), len(CONFIG_FEATURES)
+    kind = kind_of(parts.domain.ops)
+    expected = len(kind.problem), len(kind.config)
     got = parts.dimensions[:2]
     if got != expected:
         raise ModelError(

@@ -24,6 +24,7 @@ _FEW_TRITON_CONFIGS = 250
 again for each size that scales them down. Ten problems with 50 sampled from the EXHAUSTIVE list have 500.
 """
 MATMUL_PURPOSE = "matmul_kernel_runtime_prediction"
+ATTENTION_PURPOSE = "attention_kernel_runtime_prediction"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from diode_store.errors import ModelError
+from diode_trainer.feature_kinds import PRODUCTS, kind_of
 from diode_trainer.features import (
     CONFIG_FEATURES,
     FEATURE_VERSION,
@@ -20,7 +21,7 @@ from diode_trainer.features import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from torch import Tensor
 
@@ -36,15 +37,16 @@ _NETWORKS = ("", "scout.")
 """Prefixes of the tensors of the members and of their scout."""
 
 
-def check_version(version: int) -> None:
-    """Check that a model made for a feature version can be used.
+def check_version(version: int, ops: Collection[str]) -> None:
+    """Check that a model made for a feature version of some ops can be used.
 
     Raises:
         ModelError: the features have changed since.
     """
-    if version not in {FEATURE_VERSION, WIDENED_VERSION}:
+    kind = kind_of(ops)
+    if version not in ({FEATURE_VERSION, WIDENED_VERSION} if kind is PRODUCTS else {kind.version}):
         raise ModelError(
-            f"expected feature version {FEATURE_VERSION}, got a model made for version {version}; {RETRAIN}"
+            f"expected feature version {kind.version}, got a model made for version {version}; {RETRAIN}"
         )
 
 

@@ -68,7 +68,7 @@ def train(
     data.check()
     wait_without_spinning()
     to = asked.check()
-    _refuse_to_replace(asked, data.devices(database))
+    _refuse_to_replace(asked, data.devices(database), data.op)
     from diode_trainer.commands.recipes import make_recipe
     from diode_trainer.jobs.job import resolve_device
 
@@ -76,7 +76,7 @@ def train(
     asked = replace(asked, device=resolve_device(asked.device))
     examples = data.load(database, is_typed=is_on_command_line(context, "database"))
     _say_if_narrow(examples)
-    job = _job(context, recipe, asked, options, examples)
+    job = _job(context, recipe, asked, options, examples, data.op)
     trained = _run(job, examples)
     if asked.history_picture is not None:
         reporting.draw_history(trained.histories, asked.history_picture)
@@ -85,7 +85,7 @@ def train(
         _report(trained, examples, asked.folds, to)
 
 
-def _refuse_to_replace(asked: train_options.TrainOptions, devices: Sequence[str]) -> None:
+def _refuse_to_replace(asked: train_options.TrainOptions, devices: Sequence[str], op: str | None) -> None:
     """Refuse to replace a model without ``--force``; without devices its path may not be known yet.
 
     Raises:
@@ -95,9 +95,9 @@ def _refuse_to_replace(asked: train_options.TrainOptions, devices: Sequence[str]
     from diode_trainer.jobs import naming
 
     if devices or asked.name is not None or naming.is_file(asked.output):
-        name = naming.model_name(asked.name, asked.output, devices)
+        name = naming.model_name(asked.name, asked.output, devices, op)
         if not asked.force:
-            naming.check_free(naming.output_path(asked.output, name))
+            naming.check_free(naming.output_path(asked.output, name, op))
 
 
 def _job(
@@ -106,6 +106,7 @@ def _job(
     asked: train_options.TrainOptions,
     options: train_options.RecipeOptions,
     examples: ExampleSet,
+    op: str | None,
 ) -> TrainingJob:
     """Return the job of a command line for its data.
 
@@ -117,13 +118,13 @@ def _job(
     from diode_trainer.training.warm_start import AUTO
 
     devices = [device.name for device in examples.domain().hardware]
-    _refuse_to_replace(asked, devices)
+    _refuse_to_replace(asked, devices, op)
     start = _start(asked.warm_start, examples, asked.model_type, options)
     if start is not None:
         recipe = start.gently(recipe, epochs=options.epochs, learning_rate=options.learning_rate)
     elif options.epochs is None:
         recipe = with_epochs_for(recipe, len(examples))
-    name = naming.model_name(asked.name, asked.output, devices)
+    name = naming.model_name(asked.name, asked.output, devices, op)
     begun_with = asked.warm_start if asked.warm_start != AUTO else start.name if start else None
     resolved = {"--name": name, "--warm-start": begun_with}
     return job.TrainingJob(
@@ -132,7 +133,7 @@ def _job(
         asked.folds,
         asked.seed,
         asked.device,
-        naming.output_path(asked.output, name),
+        naming.output_path(asked.output, name, op),
         job.command_line("diode-train", {**train_options.what_was_asked(context), **resolved}),
         resume=asked.resume,
         tensorboard=asked.tensorboard,

@@ -29,7 +29,9 @@ FEW = f"drop --op or --dtype if they leave too much out, or {_INGEST.format('')}
 """Remedy for too few problems."""
 
 NOT_LEARNED = (*FUSED_OPS, *(name for name, op in OPS.items() if not op.has_matrices))
-"""Ops whose timings are kept and that no model learns from: features describe matrix products."""
+"""Ops whose timings are kept and that no model of matrix products learns from."""
+LEARNED_ALONE = tuple(name for name, op in OPS.items() if op.is_attention)
+"""Those among them that each have a model of their own."""
 UNKNOWN_OPS = "unknown_ops"
 """Entry of a lineage: problems left out because the table of ops does not know their op, by op."""
 _ENOUGH_PROBLEMS = 40
@@ -104,6 +106,7 @@ class ExampleSet:
         columns = ConfigColumns.joined([example.columns for example in self])
         of_triton = columns.take(columns.template_mask(lambda name: name.startswith("triton::")))
         rows = [of_triton.template_index, *(getattr(of_triton, name) for name in INT_COLUMNS)]
+        rows += [] if of_triton.gradient_blocks is None else [*of_triton.gradient_blocks.T]
         return len(np.unique(np.stack(rows), axis=1).T)
 
     def subset(self, indices: Sequence[int] | NDArray[np.intp]) -> ExampleSet:
@@ -209,6 +212,7 @@ def _sorted_configs(example: Examples) -> Examples:
     names = sorted(columns.templates)
     template = np.array([names.index(name) for name in columns.templates])[columns.template_index]
     numbers = [getattr(columns, name) for name in INT_COLUMNS]
+    numbers += [] if columns.gradient_blocks is None else [*columns.gradient_blocks.T]
     order = np.lexsort((example.runtime_us, columns.allow_tf32, *reversed(numbers), template))
     arrays = {name: getattr(example, name)[order] for name in ("runtime_us", "is_vendor", "is_estimate")}
     return replace(example, columns=columns.take(order), **arrays)

@@ -13,7 +13,7 @@ from diode_store.errors import DatasetError
 from diode_store.records import STOCK_POLICY
 from diode_store.timing.noise import noisiest
 from diode_store.timing.plausible import without_implausible
-from diode_trainer.data.dataset import NOT_LEARNED, Examples, ExampleSet, canonical, with_unknown
+from diode_trainer.data.dataset import LEARNED_ALONE, NOT_LEARNED, Examples, ExampleSet, canonical, with_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -35,7 +35,7 @@ def load_measurements(
     for m in measurements:
         if m.problem.is_unknown:
             unknown[m.problem.key] = m.problem.op
-        elif m.problem.op in NOT_LEARNED:
+        elif m.problem.op in NOT_LEARNED and m.problem.op not in LEARNED_ALONE:
             continue
         elif _is_usable(m) and (kept := without_implausible(m)):
             usable.append(kept)

@@ -11,7 +11,7 @@ from diode_store.candidates.names import DTYPES
 from diode_store.devices.known import split_names
 from diode_store.errors import DatasetError, NoMeasurementsError
 from diode_store.records import UNKNOWN_REGIME, is_regime
-from diode_trainer.data.dataset import ExampleSet, canonical, ingest_first, what_there_is, with_unknown
+from diode_trainer.data.dataset import LEARNED_ALONE, ExampleSet, canonical, ingest_first, what_there_is, with_unknown
 from diode_trainer.data.streaming import stream_examples
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class ExampleFilter:
     hardware: str | None = None
     """Alias, name or beginning of a name, or a comma list of these; each is matched separately."""
     op: str | None = None
+    """None for all ops that one model learns together."""
     dtype: str | None = None
     """Dtype as people type it: ``bf16`` or ``bfloat16``; ``tf32`` is float32 as TF32, ``fp32`` is IEEE float32."""
     all_matches: bool = False
@@ -63,6 +64,10 @@ class ExampleFilter:
     def has_regime(self, regime: str | None) -> bool:
         """Return whether the filter accepts timings of a regime."""
         return self.regime == ALL_REGIMES or is_regime(regime, self.regime)
+
+    def has_op(self, op: str) -> bool:
+        """Return whether the filter accepts an op."""
+        return op not in LEARNED_ALONE if self.op is None else op == self.op
 
     @property
     def full_dtype(self) -> str | None:
@@ -145,6 +150,9 @@ def _condition(matched: Matched, wanted: ExampleFilter) -> tuple[str, list[Any]]
         if value is not None:
             terms.append(f"problem_id IN (SELECT id FROM problems WHERE {column} = ?)")  # noqa: S608 - our own names
             values.append(value)
+    if wanted.op is None:
+        terms.append("NOT problem_id IN (SELECT id FROM problems WHERE list_contains(?, op))")
+        values.append(list(LEARNED_ALONE))
     return "WHERE " + " AND ".join(terms), values
 
 

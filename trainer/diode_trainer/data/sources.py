@@ -179,9 +179,9 @@ class _Choice:
 
     def __call__(self, usable: list[Measurement]) -> list[Measurement]:
         on_device = self._on_device(usable)
-        op, dtype = self.wanted.op, self.wanted.full_dtype
+        dtype = self.wanted.full_dtype
         shapes = ((m, m.problem.shape) for m in on_device)
-        chosen = [m for m, shape in shapes if op in (None, shape.op) and dtype in (None, shape.arithmetic)]
+        chosen = [m for m, shape in shapes if self.wanted.has_op(shape.op) and dtype in (None, shape.arithmetic)]
         if not chosen:
             there = what_there_is((m.problem.shape.op, m.problem.shape.arithmetic) for m in on_device)
             raise DatasetError(f"{self.files.where}: no examples of {self.wanted.describe()}; there is: {there}")

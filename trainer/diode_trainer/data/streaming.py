@@ -6,6 +6,7 @@ and read once.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
 from diode_store.ops import OPS, dimensions_of_text
 from diode_store.records import Hardware, ProblemShape, is_vendor_template
 from diode_store.warehouse import record_fields
-from diode_trainer.data.dataset import NOT_LEARNED, Examples
+from diode_trainer.data.dataset import LEARNED_ALONE, NOT_LEARNED, Examples
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -127,11 +128,11 @@ class _Dimensions:
         known = [row for row in problems if is_known(row[1], row[4])]
         columns = ", ".join(f"coalesce({name}, 0)" for name in INT_COLUMNS)
         configs = connection.execute(
-            f"SELECT id, template, {columns}, coalesce(allow_tf32, false) FROM configs ORDER BY id"  # noqa: S608 - names
+            f"SELECT id, template, {columns}, coalesce(allow_tf32, false), kwargs FROM configs ORDER BY id"  # noqa: S608 - names
         ).fetchall()
         position = np.zeros(max((row[0] for row in configs), default=0) + 1, dtype=np.intp)
         position[[row[0] for row in configs]] = np.arange(len(configs))
-        found = ConfigColumns.from_rows([row[1:] for row in configs])
+        found = ConfigColumns.from_rows([row[1:-1] for row in configs], [json.loads(row[-1] or "[]") for row in configs])
         return cls(
             {row[0]: Hardware(**dict(zip(record_fields.HARDWARE, row[1:], strict=True))) for row in hardware},
             {row[0]: ProblemShape(*(*row[1:-1], dimensions_of_text(row[-1]))) for row in known},
@@ -171,7 +172,7 @@ class _Dimensions:
 
 def is_known(op: str, m: int | None) -> bool:
     """Return whether a problem of a warehouse has a shape that models learn from."""
-    return op in OPS and op not in NOT_LEARNED and m is not None
+    return op in OPS and (op not in NOT_LEARNED or op in LEARNED_ALONE) and m is not None
 
 
 def _with_none(values: NDArray[Any]) -> NDArray[Any]:

@@ -13,14 +13,8 @@ import torch
 from torch import Tensor
 
 from diode_trainer.data.regimes import as_deployed
-from diode_trainer.features import (
-    CONFIG_FEATURES,
-    PROBLEM_FEATURES,
-    VENDOR_FLAGS,
-    config_features,
-    problem_features,
-    roofline_us,
-)
+from diode_trainer.feature_kinds import config_features, kind_of, problem_features
+from diode_trainer.features import VENDOR_FLAGS, roofline_us
 
 if TYPE_CHECKING:
     from diode_trainer.data.dataset import ExampleSet
@@ -82,9 +76,10 @@ def pack(dataset: ExampleSet) -> Packed:
 
     Times behind a write flush are converted to deployed times, so that a problem has one time in all regimes.
     """
-    problem = np.empty((len(dataset), len(PROBLEM_FEATURES)), dtype=np.float32)
+    kind = kind_of({example.shape.op for example in dataset})
+    problem = np.empty((len(dataset), len(kind.problem)), dtype=np.float32)
     count = np.array([int(example.ran.sum()) for example in dataset], dtype=np.int64)
-    config = np.empty((int(count.sum()), len(CONFIG_FEATURES)), dtype=np.float32)
+    config = np.empty((int(count.sum()), len(kind.config)), dtype=np.float32)
     target = np.empty(len(config), dtype=np.float32)
     vendor, estimate = (np.empty(len(config), dtype=np.bool_) for _ in range(2))
     end = 0

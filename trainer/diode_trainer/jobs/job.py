@@ -14,9 +14,9 @@ import torch
 from diode_store.command_line.options import words_of
 from diode_store.errors import DiodeError, ModelError, SettingsError, first_line
 from diode_trainer import artifact, catalogue
-from diode_trainer.card import MATMUL_PURPOSE, Card
+from diode_trainer.card import Card
 from diode_trainer.data.held_out import Split
-from diode_trainer.features import FEATURE_VERSION
+from diode_trainer.feature_kinds import kind_of
 from diode_trainer.jobs.workflow import (
     Evaluation,
     Judging,
@@ -161,16 +161,16 @@ def _prepare(path: Path) -> None:
 
 
 def _card(dataset: ExampleSet, job: TrainingJob, result: TrainingResult) -> Card:
-    network = result.fit.network
+    network, kind = result.fit.network, kind_of({example.shape.op for example in dataset})
     size = {"problems": len(dataset), "examples": dataset.timings, "failures": dataset.failures}
     size["triton_configs"] = dataset.triton_configs
     training = training_facts(job.recipe, result.fit, seed=job.seed, seconds=result.seconds)
     start = {} if job.start is None else {"warm_start": job.start.facts()}
     return Card(
         name=job.name,
-        purpose=MATMUL_PURPOSE,
+        purpose=kind.purpose,
         model_type=network.model_type,
-        feature_version=FEATURE_VERSION,
+        feature_version=kind.version,
         domain=replace(dataset.domain(), device_checks=result.device_checks),
         data={**size, **dataset.lineage},
         training={**training, **start},

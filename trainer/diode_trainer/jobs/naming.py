@@ -7,21 +7,25 @@ from typing import TYPE_CHECKING, TypeGuard
 from diode_store.devices.known import family_name
 from diode_store.errors import ModelError, SettingsError
 from diode_trainer import catalogue
-from diode_trainer.card import MATMUL_PURPOSE, card_path, read_card
+from diode_trainer.card import ATTENTION_PURPOSE, MATMUL_PURPOSE, card_path, read_card
+from diode_trainer.data.dataset import LEARNED_ALONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
 
-def model_name(name: str | None, output: Path | None, devices: Iterable[str]) -> str:
+def model_name(name: str | None, output: Path | None, devices: Iterable[str], op: str | None = None) -> str:
     """Return the name of a model: ``name``, else the stem of the file ``output``, else a name made of its devices'.
+
+    A model that learns one op alone has the op's name behind that of its devices.
 
     Raises:
         SettingsError: the name cannot be the name of a file.
     """
     if name is None:
-        name = output.stem if is_file(output) else _hardware_name(devices)
+        of_op = f"-{catalogue.name_for(op)}" if op in LEARNED_ALONE else ""
+        name = output.stem if is_file(output) else _hardware_name(devices) + of_op
     return checked_name(name)
 
 
@@ -57,11 +61,12 @@ def is_file(output: Path | None) -> TypeGuard[Path]:
     return output is not None and output.suffix == catalogue.MODEL_SUFFIX and not output.is_dir()
 
 
-def output_path(output: Path | None, name: str) -> Path:
+def output_path(output: Path | None, name: str, op: str | None = None) -> Path:
     """Return the path of a model called ``name``: ``output`` if it is a file, else in that folder or the user's."""
     if is_file(output):
         return output
-    return (output or catalogue.user_models_dir() / MATMUL_PURPOSE) / f"{name}{catalogue.MODEL_SUFFIX}"
+    purpose = ATTENTION_PURPOSE if op in LEARNED_ALONE else MATMUL_PURPOSE
+    return (output or catalogue.user_models_dir() / purpose) / f"{name}{catalogue.MODEL_SUFFIX}"
 
 
 def check_free(path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from diode_store.errors import ModelError
+from diode_trainer.feature_kinds import ATTENTION
 from diode_trainer.training.recipe import Recipe
 from diode_trainer.training.train import EpochReport, fit, predict
 
@@ -44,7 +45,7 @@ def teach_scout(
     device: str = "cpu",
     on_epoch: Callable[[EpochReport], None] | None = None,
 ) -> None:
-    """Teach ``network`` a scout on its own training problems; a network of one member needs none.
+    """Teach ``network`` a scout on its own training problems; a network of one member or for short lists needs none.
 
     Args:
         network: fitted network; modified.
@@ -56,7 +57,7 @@ def teach_scout(
     Raises:
         ModelError: the fit diverged.
     """
-    if network.members == 1:
+    if network.members == 1 or packed.config.shape[1] == len(ATTENTION.config):
         return
     taught = replace(packed, target=predict(network, packed).clone(), estimate=torch.zeros_like(packed.estimate))
     try:

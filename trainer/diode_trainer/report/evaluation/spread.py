@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diode_store.candidates.operands import has_whole_rows
-from diode_trainer.features import config_features, problem_features
+from diode_trainer.feature_kinds import config_features, problem_features
 from diode_trainer.judging.metrics import eligible, judgeable
 from diode_trainer.uncertainty import WITHIN, Outlook
 
