@@ -14,6 +14,7 @@ import numpy as np
 
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION, detect_hardware
 from diode_collectors.inductor.indexing import overflows
+from diode_integration.attention import AttentionChooser
 from diode_integration.decide.abstention import Abstention, Asked, Question, Unknown, who_ranks, why_vendor
 from diode_integration.decide.decision import ERROR, DecidedBy, Decision
 from diode_integration.inductor import benchmark, entry, fused, unranked
@@ -21,7 +22,7 @@ from diode_integration.inductor.candidates import KnownLists
 from diode_integration.inductor.entry import AbstainedCall, CallMark, RankedCall
 from diode_integration.inductor.listing import Lister, VendorCalls, is_multi_kernel, is_tuned, lists_for_cpu
 from diode_integration.inductor.products import over_range, product_of, unfused_us
-from diode_integration.picks import attention, convolutions
+from diode_integration.picks import convolutions
 from diode_integration.picks.search import FilePicks, settle_picks
 from diode_integration.record.log import Graphs, Stats
 from diode_integration.record.spooling import recorder_for
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from diode_collectors.inductor.fused_source import FusedSource
     from diode_integration.decide.clock import Timed
     from diode_integration.decide.ranking import Model
+    from diode_integration.inductor.attention import Offered
     from diode_integration.inductor.candidates import Candidates
     from diode_integration.inductor.entry import LowerWith
     from diode_integration.inductor.fused import Retuned
@@ -53,7 +55,8 @@ if TYPE_CHECKING:
 _SERVED_PLAIN = {*FUSED_OPS, *(name for name, op in OPS.items() if op.is_attention)}
 """Ops whose picks serve compiles without max-autotune too."""
 _PLAIN = (
-    "picks of flex attention and of fused kernels serve torch.compile without max-autotune too; DIODE_PLAIN=0 ends that"
+    "picks and models of flex attention, and picks of fused kernels, serve torch.compile without max-autotune too;"
+    " DIODE_PLAIN=0 ends that"
 )
 _FOR_A_RANGE = Policy(mode=Mode.TOP_K, top_k_configs=8, performance_threshold=2.0)
 """Preselection policy for dynamic sizes. Candidates from other calls can change the regret."""
@@ -98,6 +101,9 @@ class DiodeInductorChoices(entry.Handler):
         self.models, self._why_no_model = settings.usable_models(self._hardware)
         self.policy = settings.policy_for(self.models)
         self.unknown = settings.unknown_for(self.policy.mode)
+        self._attention = AttentionChooser(self._hardware, self.unknown)
+        has_models = self._attention.models is not None
+        self.serves_plain_attention = has_models and not self.observe and settings.serves_plain
         self.clock = settings.clock_in_use()
         self._vendor_calls = VendorCalls()
         self._recorder = recorder_for(
@@ -128,6 +134,7 @@ class DiodeInductorChoices(entry.Handler):
         corrected = self.models.corrections if self.models else None
         also = [f"corrected by {corrected.key}"] if corrected else []
         also += [f"picks {self._picks.key}"] if self._picks else []
+        also += [f"attention {self._attention.models.key}"] if self._attention.models else []
         also += [] if self.settings.serves_plain else ["plain left alone"]
         also += [f"clock {self.clock}"] if self.policy.mode is not Mode.ZERO else []
         # Descriptors tell near from known, and are no part of the key of a named device.
@@ -241,18 +248,19 @@ class DiodeInductorChoices(entry.Handler):
             self.failed(error)
             return None
 
-    def attention(self, op: str, arguments: Sequence[Any]) -> KernelConfig | None:
-        """Return the config that is picked for a call of flex attention; None for Inductor's own list."""
+    def attention(self, op: str, arguments: Sequence[Any], offered: Offered) -> KernelConfig | None:
+        """Return the config for a call of flex attention; None for Inductor's own list."""
         try:
-            if (picks := self._picks_in_use) is None or not (is_tuned() or self.serves_plain):
+            serves = is_tuned() or self.serves_plain or self.serves_plain_attention
+            if self.graphs.is_without_model or not serves:
                 return None
-            sought = attention.picked(picks, self._hardware, op, arguments)
-            if sought is None:
+            chosen = self._attention.choose(op, arguments, offered, self._picks_in_use)
+            if chosen is None:
                 return None
-            if not is_tuned():
+            if not is_tuned() and not chosen.is_default and chosen.config is not None:
                 self._stats.once.log("plain", _PLAIN, logging.INFO)
-            self.settled(sought.decision(0, observe=False))
-            return sought.pick.configs[0]
+            self.settled(replace(chosen.decision, observed=self.observe))
+            return None if self.observe else chosen.config
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
             return None

@@ -1,4 +1,4 @@
-"""Domain of an op whose problems are told apart by more than their sizes: scaled, grouped, summed and int8 products."""
+"""Domain of an op whose problems are told apart by more than their sizes, such as scaled products or attention."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
 _LEFT_OUT = {"fast_accum": False, "bias": False, "b_dtype": "that of A"}
 """Values of dimensions that a problem leaves out."""
-_TOLD_AS = {"fast_accum": "fast accumulation", "out_dtype": "output dtype", "b_dtype": "dtype of B"}
+_HEAD_SIZE = "head_size"
+_TOLD_AS = {
+    "fast_accum": "fast accumulation",
+    "out_dtype": "output dtype",
+    "b_dtype": "dtype of B",
+    _HEAD_SIZE: "head size",
+}
+_HALVES = ("bfloat16", "float16")
+"""Dtypes whose kernels of attention do the same work at the same speed."""
 _SIZES = ("b", "m", "n", "k")
 _DIVIDED = {ROWS: "m", COLUMNS: "n", DEPTH: "k"}
 
@@ -47,9 +55,10 @@ class OpDomain:
     """Devices on which the op was measured."""
     dtypes: tuple[str, ...] = ()
     layouts: tuple[str, ...] = ()
+    """Empty for attention, whose kernels hardly depend on it."""
     values: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
-    """Known values of each dimension: scaling, fast_accum, out_dtype, b_dtype, bias and form. A compiler does not know
-    the skew, so it is not among them.
+    """Known values of each dimension: scaling, fast_accum, out_dtype, b_dtype, bias, form and head_size. A compiler
+    does not know the skew, so it is not among them.
     """
     shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Smallest and largest b, m, n and k; of a grouped product b is the number of groups, and the divided size is the
@@ -70,10 +79,13 @@ class OpDomain:
             hardware: devices on which they were measured.
             covered: returns the values that enough of the problems have.
         """
+        dtypes, layouts = covered(shape.arithmetic for shape in shapes), covered(shape.layout for shape in shapes)
+        if shapes and OPS[shapes[0].op].is_attention:
+            dtypes, layouts = tuple(sorted({*dtypes, *(_HALVES if set(_HALVES) & set(dtypes) else ())})), ()
         return cls(
             hardware=tuple(hardware),
-            dtypes=covered(shape.arithmetic for shape in shapes),
-            layouts=covered(shape.layout for shape in shapes),
+            dtypes=dtypes,
+            layouts=layouts,
             values={name: covered(_value(shape, name) for shape in shapes) for name in _names(shapes)},
             shapes={name: _range(getattr(shape, name) for shape in shapes) for name in _SIZES if shapes},
         )
@@ -100,7 +112,7 @@ class OpDomain:
             ("dtype", shape.arithmetic, self.dtypes),
             ("layout", shape.layout, self.layouts),
         ):
-            if value not in known:
+            if known and value not in known:
                 yield Miss(name, f"{name} {value} of {op}", f"of {op} the model knows {', '.join(known)}, not {value}")
         for name, values in self.values.items():
             given, told = _value(shape, name), _TOLD_AS.get(name, name)
@@ -111,7 +123,8 @@ class OpDomain:
 
     def describe(self) -> str:
         """Return the domain in one line for a person."""
-        parts = [", ".join(labels(self.hardware)), ", ".join(self.dtypes), ", ".join(self.layouts)]
+        parts = [", ".join(labels(self.hardware)), ", ".join(self.dtypes)]
+        parts += [", ".join(self.layouts)] if self.layouts else []
         parts += [f"{_TOLD_AS.get(name, name)} {', '.join(map(_shown, found))}" for name, found in self.values.items()]
         parts += [f"{name} {low} to {high}" for name, (low, high) in self.shapes.items()]
         return "; ".join(parts)
@@ -120,6 +133,7 @@ class OpDomain:
         """Return a problem in the middle of the domain."""
         sizes = {name: round((low * high) ** 0.5) for name, (low, high) in self.shapes.items()}
         found: dict[str, Scalar] = {name: values[0] for name, values in self.values.items() if values}
+        sizes["k"] = int(found.pop(_HEAD_SIZE, sizes["k"]))
         form = found.get("form")
         if isinstance(form, str) and form != BATCH:
             found["total"] = sizes["b"] * sizes[_DIVIDED[form]]
@@ -127,7 +141,7 @@ class OpDomain:
         dtype = self.dtypes[0]
         b, m, n, k = (sizes[name] for name in _SIZES)
         is_tf32 = dtype == "tf32"
-        return ProblemShape(op, "float32" if is_tf32 else dtype, b, m, n, k, self.layouts[0], is_tf32, kept)
+        return ProblemShape(op, "float32" if is_tf32 else dtype, b, m, n, k, (self.layouts or ("nn",))[0], is_tf32, kept)
 
 
 def out_of_range(shape: ProblemShape, ranges: Mapping[str, tuple[int, int]], of: str = "") -> Iterator[Miss]:
@@ -156,6 +170,8 @@ def _names(shapes: Sequence[ProblemShape]) -> tuple[str, ...]:
     if not shapes or not has_own_domain(shapes[0].op):
         return ()
     entry = OPS[shapes[0].op]
+    if entry.is_attention:
+        return (_HEAD_SIZE,)
     scaled = ("scaling", "fast_accum", "bias", "b_dtype") if entry.is_scaled else ()
     grouped = ("form",) if entry.is_grouped else ()
     return (*scaled, *grouped, *(("out_dtype",) if scaled or grouped else ()))
@@ -164,6 +180,8 @@ def _names(shapes: Sequence[ProblemShape]) -> tuple[str, ...]:
 def _value(shape: ProblemShape, name: str) -> Scalar:
     if name == "out_dtype":
         return shape.out_dtype
+    if name == _HEAD_SIZE:
+        return shape.k
     value: Scalar = shape.dimension(name, _LEFT_OUT.get(name, "none"))
     return value
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from diode_integration.decide.ranking import Predictor
 from diode_store.devices.known import describe
-from diode_store.errors import ModelError, SettingsError
+from diode_store.errors import DiodeError, ModelError, SettingsError
 from diode_store.values import safely
 from diode_trainer import artifact, catalogue
-from diode_trainer.card import MATMUL_PURPOSE
+from diode_trainer.card import ATTENTION_PURPOSE, MATMUL_PURPOSE
 from diode_trainer.catalogue import known_defaults
 from diode_trainer.covered import Familiarity, Standing, best_standing, labels
 
@@ -200,6 +200,14 @@ def known_files(hardware: Hardware | None) -> list[ModelFile]:
     known = [file for standing, file in standings if standing.is_known]
     # A near model may know an op that the known ones lack.
     return [*known, *(file for standing, file in standings if standing.is_near)] or files
+
+
+def attention_files() -> list[ModelFile]:
+    """Return the user's and the shipped models of flex attention in the order in which they are asked."""
+    try:
+        return catalogue.known_models(ATTENTION_PURPOSE, preferred=_preferred())
+    except DiodeError:  # the installation is incomplete, which the models of products report
+        return []
 
 
 def _preferred() -> tuple[str, ...]:

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from diode_integration.inductor.after_import import once_inductor_is_there, put_in_place
+from diode_integration.inductor.listing import patched
+from diode_store.kernels import KernelConfig
+from diode_store.ops import OPS
 from diode_store.ops.attending import BACKWARD, DECODING, FORWARD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from contextlib import ExitStack
 
     from diode_collectors.inductor.attention import Call
-    from diode_store.kernels import KernelConfig
 
 _LOWERING = "torch._inductor.lowering"
 LOWERED = ("flex_attention", "flex_attention_backward")
@@ -30,13 +34,24 @@ LOWERED = ("flex_attention", "flex_attention_backward")
 class Owner(Protocol):
     """Part of a handler that is asked about attention."""
 
-    def attention(self, op: str, arguments: Sequence[Any]) -> KernelConfig | None:
+    def attention(self, op: str, arguments: Sequence[Any], offered: Offered) -> KernelConfig | None:
         """Return the config for a call; None for Inductor's own list. Must not raise.
 
         Args:
             op: the op whose configs Inductor asks for.
             arguments: the arguments of the lowering.
+            offered: returns the configs to choose from.
         """
+
+
+Offered = Callable[[], "list[KernelConfig]"]
+"""Returns the config of a plain compile, then those of Inductor's exhaustive list."""
+
+
+def has_attention(module: Any) -> bool:
+    """Return whether a graph calls flex attention, itself or in a submodule."""
+    graphs = (each.graph for each in module.modules() if hasattr(each, "graph"))
+    return any(getattr(node.target, "__name__", "") in LOWERED for graph in graphs for node in graph.nodes)
 
 
 def guard(installed: Callable[[], Owner | None], undo: ExitStack) -> None:
@@ -80,7 +95,7 @@ def _blocks(config: KernelConfig, op: str) -> dict[str, Any]:
 class _OneConfig:
     """Choices handler for the time of one call; everything but attention is the other handler's."""
 
-    def __init__(self, others: Any, find: Callable[[str], KernelConfig | None]) -> None:
+    def __init__(self, others: Any, find: Callable[[str, Offered], KernelConfig | None]) -> None:
         self._others = others
         self._find = find
 
@@ -88,17 +103,37 @@ class _OneConfig:
         return getattr(self._others, name)
 
     def get_flex_attention_fwd_configs(self, *arguments: Any, **named: Any) -> list[Any]:
-        return self._picked(FORWARD, self._others.get_flex_attention_fwd_configs(*arguments, **named))
+        return self._picked(FORWARD, partial(self._others.get_flex_attention_fwd_configs, *arguments, **named))
 
     def get_flex_decode_configs(self, *arguments: Any, **named: Any) -> list[Any]:
-        return self._picked(DECODING, self._others.get_flex_decode_configs(*arguments, **named))
+        return self._picked(DECODING, partial(self._others.get_flex_decode_configs, *arguments, **named))
 
     def get_flex_attention_bwd_configs(self, *arguments: Any, **named: Any) -> list[Any]:
-        return self._picked(BACKWARD, self._others.get_flex_attention_bwd_configs(*arguments, **named))
+        return self._picked(BACKWARD, partial(self._others.get_flex_attention_bwd_configs, *arguments, **named))
 
-    def _picked(self, op: str, listed: list[Any]) -> list[Any]:
-        config = self._find(op) if listed else None
+    def _picked(self, op: str, asked: Callable[[], list[Any]]) -> list[Any]:
+        listed = asked()
+        config = self._find(op, partial(_offered, op, asked)) if listed else None
         return listed if config is None else [with_config(listed[0], config, op)]
+
+
+def _offered(op: str, asked: Callable[[], list[Any]]) -> list[KernelConfig]:
+    with patched(max_autotune=False):
+        default = asked()
+    with patched(max_autotune=True, max_autotune_flex_search_space="EXHAUSTIVE"):
+        return [_config_of(each, op) for each in (*default[:1], *asked())]
+
+
+def _config_of(listed: Any, op: str) -> KernelConfig:
+    """Return an entry of Inductor's list as a config."""
+    template = OPS[op].template
+    if op == BACKWARD:
+        kwargs = tuple((f"BLOCK_{name.upper()}", getattr(listed, f"block_{name}")) for name in ("m1", "m2", "n1", "n2"))
+        return KernelConfig(template, num_stages=listed.num_stages, num_warps=listed.num_warps, kwargs=kwargs)
+    block_m = listed.block_m if op == FORWARD else None
+    return KernelConfig(
+        template, block_m=block_m, block_n=listed.block_n, num_stages=listed.num_stages, num_warps=listed.num_warps
+    )
 
 
 def _wrap(installed: Callable[[], Owner | None], undo: ExitStack) -> bool:
@@ -122,7 +157,7 @@ def _lowered(stock: Callable[..., Any], installed: Callable[[], Owner | None]) -
         owner = installed()
         if owner is None:
             return stock(*args, **kwargs)
-        with V.set_choices_handler(_OneConfig(V.choices, lambda op: owner.attention(op, args))):
+        with V.set_choices_handler(_OneConfig(V.choices, lambda op, offered: owner.attention(op, args, offered))):
             return stock(*args, **kwargs)
 
     return lower

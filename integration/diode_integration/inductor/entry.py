@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from diode_integration.decide.clock import Clock, Timed
     from diode_integration.decide.models import ModelSet
     from diode_integration.decide.ranking import Ranking
+    from diode_integration.inductor.attention import Offered
     from diode_integration.inductor.fused import Retuned
     from diode_store.records import KernelConfig
     from diode_trainer.policy import Policy
@@ -87,6 +88,8 @@ class Handler(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
     graphs: GraphsInWork
     serves_plain: bool
     """True if picked kernels serve compiles without max-autotune as well."""
+    serves_plain_attention: bool
+    """True if models choose configs of attention in them."""
 
     @abstractmethod
     def choose(self, offer: CandidateOffer) -> list[KernelTemplateChoice] | None:
@@ -109,7 +112,7 @@ class Handler(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
         """Return how to lower a call of ``aten.convolution`` with its picked kernel; None without a pick."""
 
     @abstractmethod
-    def attention(self, op: str, arguments: Sequence[Any]) -> KernelConfig | None:
+    def attention(self, op: str, arguments: Sequence[Any], offered: Offered) -> KernelConfig | None:
         """Return the config for a call of flex attention; None for Inductor's own list."""
 
     @abstractmethod

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from diode_integration.inductor.after_import import once_inductor_is_there, put_in_place
+from diode_integration.inductor.attention import has_attention
 from diode_integration.inductor.listing import is_tuned
 from diode_store.values import safely
 
@@ -53,8 +54,10 @@ def _wrap(installed: Callable[[], Handler | None], undo: ExitStack) -> bool:
         handler = installed()
         if handler is None:
             return stock(*args, **kwargs)
+        module = args[0] if args else kwargs.get("gm")
         may_pick = is_tuned() or handler.serves_plain
-        restore = _restorer(args[0] if args else kwargs.get("gm")) if may_pick else None
+        may_pick = may_pick or (handler.serves_plain_attention and _has_attention(module))
+        restore = _restorer(module) if may_pick else None
         with handler.graphs.compiling():
             try:
                 return stock(*args, **kwargs)
@@ -67,6 +70,13 @@ def _wrap(installed: Callable[[], Handler | None], undo: ExitStack) -> bool:
 
     put_in_place(vars(compile_fx), ENTRANCE, compiled, undo)
     return True
+
+
+def _has_attention(module: Any) -> bool:
+    try:
+        return has_attention(module)
+    except Exception:  # noqa: BLE001 - as in ``_restorer``
+        return False
 
 
 def _restorer(module: Any) -> Callable[[], None] | None:

@@ -1,0 +1,143 @@
+"""The config of flex attention that a model predicts fastest.
+
+Inductor times its own list with a mask of its own, which no caller has, so its times mislead. The hook therefore keeps
+one config alone in every mode. The config of a plain compile stays unless the model predicts a clear gain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from diode_integration.decide.decision import DecidedBy, Decision, PredictedConfig
+from diode_integration.decide.models import KnownModel, ModelSet
+from diode_store.candidates.columns import ConfigColumns
+from diode_store.errors import ModelError
+from diode_store.values import safely
+from diode_trainer.covered import nearest_first
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diode_integration.decide.ranking import Ranking
+    from diode_store.kernels import KernelConfig
+    from diode_store.records import Hardware, Problem
+    from diode_trainer.catalogue import ModelFile
+
+log = logging.getLogger("diode_integration")
+
+LEAST_GAIN = 0.05
+"""Predicted share of the default's time that another config has to save. With families of models left out, a smaller
+one let more picks be slower than the default (docs/results/attention-convolutions.md).
+"""
+
+
+class Picked(NamedTuple):
+    """Config that a model chose, with the decision to record."""
+
+    config: KernelConfig | None
+    """None if no model knows the problem."""
+    decision: Decision
+
+
+class AttentionModels:
+    """Models of attention, each loaded on its first use; safe to share between threads."""
+
+    def __init__(self, files: Sequence[ModelFile]) -> None:
+        """Keep the models in the order in which they are asked; load none."""
+        self._files = files
+        self._lock = threading.Lock()
+
+    @property
+    def key(self) -> str:
+        """Digest of the models' SHA-256s, for cache keys."""
+        return hashlib.sha256("".join(file.card.sha256 for file in self._files).encode()).hexdigest()
+
+    @cached_property
+    def _models(self) -> ModelSet | None:
+        """The models; None if none can be used, which is logged once."""
+        try:
+            return ModelSet(map(KnownModel.of_file, self._files))
+        except ModelError as error:
+            safely.log(log, logging.WARNING, f"no usable model of flex attention: {error}")
+            return None
+
+    def choose(
+        self, problem: Problem, hardware: Hardware, default: KernelConfig, others: Sequence[KernelConfig]
+    ) -> Picked:
+        """Return the config for a problem.
+
+        Args:
+            problem: the problem.
+            hardware: the device to choose for.
+            default: the config of a plain compile.
+            others: configs to choose from beside it.
+        """
+        configs = [default, *(config for config in others if config != default)]
+        ranking, why = self._ranked(problem, hardware, configs)
+        if ranking is None:
+            reason = f"{why}; Inductor's default config is left"
+            return Picked(None, _decision(problem, hardware, reason, decided_by=DecidedBy.STOCK))
+        predicted = ranking.predicted_us
+        best = int(np.argmin(predicted))
+        if predicted[0] * (1 - LEAST_GAIN) <= predicted[best]:
+            best = 0
+        saved = 1 - predicted[best] / predicted[0]
+        reason = f"predicted {saved:.0%} below Inductor's default" if best else "Inductor's default is predicted fastest"
+        chosen = (PredictedConfig(configs[best], float(predicted[best])),)
+        decision = _decision(problem, hardware, reason, candidates=len(configs), chosen=chosen, ranking=ranking)
+        return Picked(configs[best], decision)
+
+    def _ranked(
+        self, problem: Problem, hardware: Hardware, configs: Sequence[KernelConfig]
+    ) -> tuple[Ranking | None, str]:
+        """Return the ranking of the first model that knows a problem; else None and the reason."""
+        with self._lock:
+            models = self._models
+        if models is None:
+            return None, "no model of flex attention can be used"
+        found = models.standings(hardware, problem.op)
+        standings = [pair for pair in found if pair[1].card.domain.knows_op(problem.op)]
+        asked = [pair for pair in standings if pair[0].is_known] + nearest_first(standings)
+        why = standings[0][0].reason if standings else f"no model knows {problem.op}"
+        columns = ConfigColumns.from_configs(configs)
+        for _, model in asked:
+            miss = model.miss(problem, hardware)
+            if miss is not None:
+                why = miss.detail
+                continue
+            predictor = models.predictor(model)
+            ranking = predictor.rank(problem, hardware, columns) if predictor is not None else None
+            if ranking is not None and ranking.defect is None:
+                return ranking, ""
+        return None, why
+
+
+def _decision(  # noqa: PLR0913 - all that a decision says
+    problem: Problem,
+    hardware: Hardware,
+    reason: str,
+    *,
+    candidates: int = 0,
+    chosen: tuple[PredictedConfig, ...] = (),
+    ranking: Ranking | None = None,
+    decided_by: DecidedBy = DecidedBy.MODEL,
+) -> Decision:
+    return Decision(
+        op=problem.op,
+        problem=problem,
+        hardware=hardware.name,
+        device=hardware,
+        candidates=candidates,
+        chosen=chosen,
+        vendor_us=None,
+        reason=reason,
+        decided_by=decided_by,
+        model_sha256=ranking.model_sha256 if ranking else None,
+        similar_to=(ranking.near_to or None) if ranking else None,
+    )
