@@ -56,7 +56,6 @@ _OF_KERNEL = (
     "log_rows_of_warp",
     "log_resident_warps",
     "log_tile_intensity",
-    "log_padding",
 )
 CONFIG_FEATURES = (
     "is_vendor",
@@ -264,7 +263,6 @@ class _Threads(NamedTuple):
                 rows / self.warps,
                 occupancy * self.warps,
                 rows * columns / (rows + columns),
-                np.ceil(all_rows / rows) * rows / all_rows,
             ]
         )
         # The first stage may stay in registers, so that a little more than this formula fits.

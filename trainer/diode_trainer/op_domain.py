@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 _LEFT_OUT = {"fast_accum": False, "bias": False, "b_dtype": "that of A"}
 """Values of dimensions that a problem leaves out."""
-_HEAD_SIZE = "head_size"
+_HEAD_SIZE, _VALUE_SIZE = "head_size", "value_size"
 _TOLD_AS = {
     "fast_accum": "fast accumulation",
     "out_dtype": "output dtype",
     "b_dtype": "dtype of B",
     _HEAD_SIZE: "head size",
+    _VALUE_SIZE: "head size of values",
 }
 _HALVES = ("bfloat16", "float16")
 """Dtypes whose kernels of attention do the same work at the same speed."""
@@ -57,7 +58,8 @@ class OpDomain:
     layouts: tuple[str, ...] = ()
     """Empty for attention, whose kernels hardly depend on it."""
     values: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
-    """Known values of each dimension: scaling, fast_accum, out_dtype, b_dtype, bias, form and head_size. A compiler
+    """Known values of each dimension: scaling, fast_accum, out_dtype, b_dtype, bias, form and the head
+    sizes. A compiler
     does not know the skew, so it is not among them.
     """
     shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -171,7 +173,7 @@ def _names(shapes: Sequence[ProblemShape]) -> tuple[str, ...]:
         return ()
     entry = OPS[shapes[0].op]
     if entry.is_attention:
-        return (_HEAD_SIZE,)
+        return _HEAD_SIZE, _VALUE_SIZE
     scaled = ("scaling", "fast_accum", "bias", "b_dtype") if entry.is_scaled else ()
     grouped = ("form",) if entry.is_grouped else ()
     return (*scaled, *grouped, *(("out_dtype",) if scaled or grouped else ()))
@@ -182,6 +184,9 @@ def _value(shape: ProblemShape, name: str) -> Scalar:
         return shape.out_dtype
     if name == _HEAD_SIZE:
         return shape.k
+    if name == _VALUE_SIZE:
+        found: Scalar = shape.dimension(_VALUE_SIZE, shape.k)
+        return found
     value: Scalar = shape.dimension(name, _LEFT_OUT.get(name, "none"))
     return value
 

@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("diode_integration")
 
-LEAST_GAIN = 0.05
-"""Predicted share of the default's time that another config has to save. With families of models left out, a smaller
-one let more picks be slower than the default (docs/results/attention-convolutions.md).
-"""
+LEAST_GAIN = 0.02
+"""Predicted share of the default's time that another config has to save; less is within noise."""
 
 
 class Picked(NamedTuple):
