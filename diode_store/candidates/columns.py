@@ -97,9 +97,7 @@ class ConfigColumns:
         template_index = np.array([index[name] for name in names], dtype=np.int32)
         by_column = dict(zip(INT_COLUMNS, np.ascontiguousarray(numbers.T), strict=False))
         blocks = _gradient_blocks(kwargs)
-        return cls(
-            templates, template_index, allow_tf32=numbers[:, -1] != 0, gradient_blocks=blocks, **by_column
-        )
+        return cls(templates, template_index, allow_tf32=numbers[:, -1] != 0, gradient_blocks=blocks, **by_column)
 
     @classmethod
     def joined(cls, parts: Sequence[ConfigColumns]) -> ConfigColumns:
@@ -108,13 +106,13 @@ class ConfigColumns:
         places = [np.array([templates.index(name) for name in part.templates], np.int32) for part in parts]
         index = [place[part.template_index] for place, part in zip(places, parts, strict=True)]
         names = (*INT_COLUMNS, "allow_tf32")
-        arrays = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
+        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names if parts}
         if not parts:
             return cls.from_rows([])
         blocks = None
         if any(part.gradient_blocks is not None for part in parts):
             blocks = np.concatenate([_blocks_or_zeros(part) for part in parts])
-        return cls(templates, np.concatenate(index), *arrays, gradient_blocks=blocks)
+        return cls(templates, np.concatenate(index), **arrays, gradient_blocks=blocks)
 
     def config(self, index: int) -> KernelConfig:
         """Return the config at ``index``, with the fields that have columns."""
@@ -127,9 +125,10 @@ class ConfigColumns:
 
     def take(self, selection: NDArray[Any]) -> ConfigColumns:
         """Return the configs that ``selection``, a boolean mask or indices, picks."""
-        arrays = (getattr(self, name)[selection] for name in ("template_index", *INT_COLUMNS, "allow_tf32"))
+        names = ("template_index", *INT_COLUMNS, "allow_tf32")
+        arrays = {name: getattr(self, name)[selection] for name in names}
         blocks = None if self.gradient_blocks is None else self.gradient_blocks[selection]
-        return ConfigColumns(self.templates, *arrays, gradient_blocks=blocks)
+        return ConfigColumns(self.templates, **arrays, gradient_blocks=blocks)
 
     def template_mask(self, predicate: Any) -> NDArray[np.bool_]:
         """Return which configs' template satisfies ``predicate(uid)``."""

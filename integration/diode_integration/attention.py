@@ -1,4 +1,4 @@
-"""The config of a call of flex attention: a picks file names it, a model predicts it, or it is that of a plain compile."""
+"""The config of a call of flex attention: that of a picks file, of a model, or of a plain compile."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from diode_store.kernels import KernelConfig
     from diode_store.records import Hardware, Problem
 
+PLAIN = (
+    "picks and models of flex attention, and picks of fused kernels, serve torch.compile without max-autotune too;"
+    " DIODE_PLAIN=0 ends that"
+)
+"""Line that is logged once."""
 UNDESCRIBED = "attention: symbolic sizes, a mask or scores that have no name, or options of the caller"
 """Reason why a call has no problem."""
 
@@ -34,8 +39,8 @@ class Chosen(NamedTuple):
     config: KernelConfig | None
     """None for Inductor's own list."""
     decision: Decision
-    is_default: bool = False
-    """True if a plain compile takes this config as well."""
+    changes: bool = False
+    """True if a plain compile would take another config."""
 
 
 class AttentionChooser:
@@ -74,22 +79,24 @@ class AttentionChooser:
         if picks is not None and problem is not None and hardware is not None:
             sought = picks.alone(problem, hardware, lambda config: why_not(config, op, call))
             if sought is not None:
-                return Chosen(sought.pick.configs[0], sought.decision(0, observe=False))
+                return Chosen(sought.pick.configs[0], sought.decision(0, observe=False), changes=True)
         if static((call.query_block, call.key_block)) is None:
             return None
-        default, *others = [config for config in offered() if why_not(config, op, call) is None] or [None]
-        chosen = None
-        if self.models is not None and problem is not None and hardware is not None and default is not None:
-            fitting = [config for config in others if _fits(problem, config)]
+        listed, *others = offered()
+        default, chosen = (listed if why_not(listed, op, call) is None else None), None
+        if self.models is not None and problem is not None and hardware is not None:
+            fitting = [each for each in others if why_not(each, op, call) is None and _fits(problem, each)]
             found = self.models.choose(problem, hardware, default, fitting)
-            chosen = Chosen(found.config, found.decision, found.config == default)
+            chosen = Chosen(found.config, found.decision, changes=found.config not in {None, default})
         if chosen is None:
             name = hardware.name if hardware else str(call.query.get_device())
-            decision = Decision(op, problem, name, 0, (), None, UNDESCRIBED, decided_by=DecidedBy.STOCK, device=hardware)
+            decision = Decision(
+                op, problem, name, 0, (), None, UNDESCRIBED, decided_by=DecidedBy.STOCK, device=hardware
+            )
             chosen = Chosen(None, decision)
         if chosen.config is None and default is not None and is_tuned() and self._unknown is Unknown.VENDOR:
             reason = f"{chosen.decision.reason}; its config of a plain compile is left alone"
-            return Chosen(default, replace(chosen.decision, reason=reason), is_default=True)
+            return Chosen(default, replace(chosen.decision, reason=reason))
         return chosen
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION, detect_hardware
 from diode_collectors.inductor.indexing import overflows
-from diode_integration.attention import AttentionChooser
+from diode_integration.attention import PLAIN, AttentionChooser
 from diode_integration.decide.abstention import Abstention, Asked, Question, Unknown, who_ranks, why_vendor
 from diode_integration.decide.decision import ERROR, DecidedBy, Decision
 from diode_integration.inductor import benchmark, entry, fused, unranked
@@ -54,10 +54,6 @@ if TYPE_CHECKING:
 
 _SERVED_PLAIN = {*FUSED_OPS, *(name for name, op in OPS.items() if op.is_attention)}
 """Ops whose picks serve compiles without max-autotune too."""
-_PLAIN = (
-    "picks and models of flex attention, and picks of fused kernels, serve torch.compile without max-autotune too;"
-    " DIODE_PLAIN=0 ends that"
-)
 _FOR_A_RANGE = Policy(mode=Mode.TOP_K, top_k_configs=8, performance_threshold=2.0)
 """Preselection policy for dynamic sizes. Candidates from other calls can change the regret."""
 
@@ -250,20 +246,19 @@ class DiodeInductorChoices(entry.Handler):
 
     def attention(self, op: str, arguments: Sequence[Any], offered: Offered) -> KernelConfig | None:
         """Return the config for a call of flex attention; None for Inductor's own list."""
+        serves = is_tuned() or self.serves_plain or self.serves_plain_attention
+        if self.graphs.is_without_model or not serves:
+            return None
         try:
-            serves = is_tuned() or self.serves_plain or self.serves_plain_attention
-            if self.graphs.is_without_model or not serves:
-                return None
             chosen = self._attention.choose(op, arguments, offered, self._picks_in_use)
-            if chosen is None:
-                return None
-            if not is_tuned() and not chosen.is_default and chosen.config is not None:
-                self._stats.once.log("plain", _PLAIN, logging.INFO)
-            self.settled(replace(chosen.decision, observed=self.observe))
-            return None if self.observe else chosen.config
+            if chosen is not None:
+                if chosen.changes and not is_tuned():
+                    self._stats.once.log("plain", PLAIN, logging.INFO)
+                self.settled(replace(chosen.decision, observed=self.observe))
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
             return None
+        return None if chosen is None or self.observe else chosen.config
 
     def settled(self, decision: Decision) -> None:
         """Record a decision on a whole op."""

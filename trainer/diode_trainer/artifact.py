@@ -367,7 +367,11 @@ def _parts(checkpoint: dict[str, Any]) -> _Parts:
 
 def _widened(parts: _Parts) -> _Parts:
     """Return the parts of a model of today's features."""
-    if kind_of(parts.domain.ops) is not PRODUCTS or parts.feature_version != WIDENED_VERSION or parts.dimensions[:2] != WIDENED_DIMENSIONS:
+    if (
+        kind_of(parts.domain.ops) is not PRODUCTS
+        or parts.feature_version != WIDENED_VERSION
+        or parts.dimensions[:2] != WIDENED_DIMENSIONS
+    ):
         return parts
     state = widened(parts.state)
     return parts._replace(state=state, dimensions=dimensions_of(state))

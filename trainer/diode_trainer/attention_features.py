@@ -168,9 +168,7 @@ def attention_problem_features(shape: ProblemShape, hardware: Hardware) -> Float
     return np.array([*logs, *flags], dtype=np.float32)
 
 
-def _of_configs(
-    shape: ProblemShape, device: Descriptor, columns: ConfigColumns
-) -> tuple[Floats, NDArray[np.bool_]]:
+def _of_configs(shape: ProblemShape, device: Descriptor, columns: ConfigColumns) -> tuple[Floats, NDArray[np.bool_]]:
     sizes = _Sizes.of(shape)
     warps, stages = np.maximum(columns.num_warps, 1).astype(np.float64), columns.num_stages.astype(np.float64)
     splits = 1
@@ -207,14 +205,14 @@ class _Kernel(NamedTuple):
 
 
 class _Threads(NamedTuple):
-    """What the kernels of n configs have in common."""
+    """Properties that the kernels of n configs share."""
 
     device: Descriptor
     sizes: _Sizes
     warps: NDArray[np.float64]
     stages: NDArray[np.float64]
 
-    def kernel(  # noqa: PLR0913 - each is a number of its own
+    def kernel(
         self,
         rows: NDArray[np.int32],
         columns: NDArray[np.int32],

@@ -11,12 +11,13 @@ from diode_trainer.card import ATTENTION_PURPOSE, MATMUL_PURPOSE
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from diode_store.candidates.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
 
-    Floats = NDArray[features.np.float32]
+    Floats = NDArray[np.float32]
 
 
 class FeatureKind(NamedTuple):
@@ -30,9 +31,7 @@ class FeatureKind(NamedTuple):
     config: tuple[str, ...]
 
 
-PRODUCTS = FeatureKind(
-    MATMUL_PURPOSE, features.FEATURE_VERSION, features.PROBLEM_FEATURES, features.CONFIG_FEATURES
-)
+PRODUCTS = FeatureKind(MATMUL_PURPOSE, features.FEATURE_VERSION, features.PROBLEM_FEATURES, features.CONFIG_FEATURES)
 ATTENTION = FeatureKind(
     ATTENTION_PURPOSE,
     attention_features.ATTENTION_VERSION,

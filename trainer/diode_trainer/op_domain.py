@@ -143,7 +143,9 @@ class OpDomain:
         dtype = self.dtypes[0]
         b, m, n, k = (sizes[name] for name in _SIZES)
         is_tf32 = dtype == "tf32"
-        return ProblemShape(op, "float32" if is_tf32 else dtype, b, m, n, k, (self.layouts or ("nn",))[0], is_tf32, kept)
+        return ProblemShape(
+            op, "float32" if is_tf32 else dtype, b, m, n, k, (self.layouts or ("nn",))[0], is_tf32, kept
+        )
 
 
 def out_of_range(shape: ProblemShape, ranges: Mapping[str, tuple[int, int]], of: str = "") -> Iterator[Miss]:

@@ -45,9 +45,7 @@ def check_version(version: int, ops: Collection[str]) -> None:
     """
     kind = kind_of(ops)
     if version not in ({FEATURE_VERSION, WIDENED_VERSION} if kind is PRODUCTS else {kind.version}):
-        raise ModelError(
-            f"expected feature version {kind.version}, got a model made for version {version}; {RETRAIN}"
-        )
+        raise ModelError(f"expected feature version {kind.version}, got a model made for version {version}; {RETRAIN}")
 
 
 def widened(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from diode_integration.decide.decision import DecidedBy, Decision, PredictedConfig
-from diode_integration.decide.models import KnownModel, ModelSet
+from diode_integration.decide.models import KnownModel, ModelSet, in_a_thread
 from diode_store.candidates.columns import ConfigColumns
 from diode_store.errors import ModelError
 from diode_store.values import safely
@@ -60,33 +60,33 @@ class AttentionModels:
     def _models(self) -> ModelSet | None:
         """The models; None if none can be used, which is logged once."""
         try:
-            return ModelSet(map(KnownModel.of_file, self._files))
+            return in_a_thread(lambda: ModelSet(map(KnownModel.of_file, self._files)))
         except ModelError as error:
             safely.log(log, logging.WARNING, f"no usable model of flex attention: {error}")
             return None
 
     def choose(
-        self, problem: Problem, hardware: Hardware, default: KernelConfig, others: Sequence[KernelConfig]
+        self, problem: Problem, hardware: Hardware, default: KernelConfig | None, others: Sequence[KernelConfig]
     ) -> Picked:
         """Return the config for a problem.
 
         Args:
             problem: the problem.
             hardware: the device to choose for.
-            default: the config of a plain compile.
+            default: the config of a plain compile; None if the call cannot have it.
             others: configs to choose from beside it.
         """
-        configs = [default, *(config for config in others if config != default)]
-        ranking, why = self._ranked(problem, hardware, configs)
+        configs = [*filter(None, [default]), *(config for config in others if config != default)]
+        ranking, why = self._ranked(problem, hardware, configs) if configs else (None, "no config fits the call")
         if ranking is None:
             reason = f"{why}; Inductor's default config is left"
             return Picked(None, _decision(problem, hardware, reason, decided_by=DecidedBy.STOCK))
         predicted = ranking.predicted_us
-        best = int(np.argmin(predicted))
-        if predicted[0] * (1 - LEAST_GAIN) <= predicted[best]:
-            best = 0
-        saved = 1 - predicted[best] / predicted[0]
-        reason = f"predicted {saved:.0%} below Inductor's default" if best else "Inductor's default is predicted fastest"
+        best, reason = int(np.argmin(predicted)), "predicted fastest"
+        if default is not None and predicted[0] * (1 - LEAST_GAIN) <= predicted[best]:
+            best, reason = 0, "Inductor's default is predicted fastest"
+        elif default is not None and np.isfinite(predicted[0]):
+            reason = f"predicted {1 - predicted[best] / predicted[0]:.0%} below Inductor's default"
         chosen = (PredictedConfig(configs[best], float(predicted[best])),)
         decision = _decision(problem, hardware, reason, candidates=len(configs), chosen=chosen, ranking=ranking)
         return Picked(configs[best], decision)
@@ -116,7 +116,7 @@ class AttentionModels:
         return None, why
 
 
-def _decision(  # noqa: PLR0913 - all that a decision says
+def _decision(
     problem: Problem,
     hardware: Hardware,
     reason: str,

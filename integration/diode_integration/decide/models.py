@@ -12,7 +12,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from diode_integration.decide.ranking import Predictor
 from diode_store.devices.known import describe
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from diode_trainer.op_domain import Miss
 
 log = logging.getLogger("diode_integration")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +133,7 @@ class ModelSet:
         """Return the predictor of a model, loaded once; None if the model cannot be used, which is logged."""
         with self._lock:
             if id(model) not in self._predictors:
-                self._predictors[id(model)] = _in_a_thread(partial(self._loaded, model))
+                self._predictors[id(model)] = in_a_thread(partial(self._loaded, model))
             return self._predictors[id(model)]
 
     def _first(self, model: KnownModel) -> Predictor | None:
@@ -178,7 +179,7 @@ def _load(file: ModelFile) -> Model:
     return model
 
 
-def _in_a_thread(load: Callable[[], Predictor | None]) -> Predictor | None:
+def in_a_thread(load: Callable[[], _T]) -> _T:
     """Load in a thread of its own: the compiling thread has modes in which tensors are not real."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(load).result()

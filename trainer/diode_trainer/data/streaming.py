@@ -132,7 +132,9 @@ class _Dimensions:
         ).fetchall()
         position = np.zeros(max((row[0] for row in configs), default=0) + 1, dtype=np.intp)
         position[[row[0] for row in configs]] = np.arange(len(configs))
-        found = ConfigColumns.from_rows([row[1:-1] for row in configs], [json.loads(row[-1] or "[]") for row in configs])
+        found = ConfigColumns.from_rows(
+            [row[1:-1] for row in configs], [json.loads(row[-1] or "[]") for row in configs]
+        )
         return cls(
             {row[0]: Hardware(**dict(zip(record_fields.HARDWARE, row[1:], strict=True))) for row in hardware},
             {row[0]: ProblemShape(*(*row[1:-1], dimensions_of_text(row[-1]))) for row in known},
