@@ -14,8 +14,15 @@ if TYPE_CHECKING:
 _THREADS_PER_WARP = 32
 REGISTERS_PER_THREAD = 255
 """Most 32-bit registers of a CUDA thread, since compute capability 3.2 (CUDA C++ programming guide)."""
-DECODED_ROWS = 16
-"""Rows of a block of queries in decoding, where Triton's dot product has at least 16."""
+_DECODED_ROWS = 16
+"""Fewest rows of a block of queries: those of Triton's dot product."""
+
+
+def decoded_rows(shape: ProblemShape) -> int:
+    """Return the rows of a block of queries in decoding: the queries of all heads that share keys, as a power of 2."""
+    heads = int(shape.dimension("heads", 1))
+    queries = shape.m * (heads // int(shape.dimension("kv_heads", heads)))
+    return max(_DECODED_ROWS, 1 << (queries - 1).bit_length())
 
 
 def accumulators_fit(shape: ProblemShape, blocks: Mapping[str, int], num_warps: int) -> bool:
@@ -35,6 +42,6 @@ def accumulators_fit(shape: ProblemShape, blocks: Mapping[str, int], num_warps: 
         queries = blocks["block_m2"] * (shape.k + blocks["block_n2"])
         elements = max(keys, queries)
     else:
-        rows = DECODED_ROWS if shape.op == DECODING else blocks["block_m"]
+        rows = decoded_rows(shape) if shape.op == DECODING else blocks["block_m"]
         elements = rows * (value_size + blocks["block_n"])
     return elements <= REGISTERS_PER_THREAD * _THREADS_PER_WARP * num_warps

@@ -17,7 +17,7 @@ from diode_store.candidates.attention_space import accumulators_fit
 from diode_store.ops.attending import BACKWARD
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from diode_integration.inductor.attention import Offered
     from diode_integration.picks.search import FilePicks
@@ -85,9 +85,9 @@ class AttentionChooser:
         listed, *others = offered()
         default, chosen = (listed if why_not(listed, op, call) is None else None), None
         if self.models is not None and problem is not None and hardware is not None:
-            fitting = [each for each in others if why_not(each, op, call) is None and _fits(problem, each)]
+            fitting = fitting_of(problem, [each for each in others if why_not(each, op, call) is None])
             found = self.models.choose(problem, hardware, default, fitting)
-            chosen = Chosen(found.config, found.decision, changes=found.config not in {None, default})
+            chosen = Chosen(found.config, found.decision, changes=found.changes)
         if chosen is None:
             name = hardware.name if hardware else str(call.query.get_device())
             decision = Decision(
@@ -98,6 +98,11 @@ class AttentionChooser:
             reason = f"{chosen.decision.reason}; its config of a plain compile is left alone"
             return Chosen(default, replace(chosen.decision, reason=reason))
         return chosen
+
+
+def fitting_of(problem: Problem, configs: Iterable[KernelConfig]) -> list[KernelConfig]:
+    """Return the configs whose accumulators the registers can hold: all that sweeps draw, and models learned."""
+    return [config for config in configs if _fits(problem, config)]
 
 
 def _fits(problem: Problem, config: KernelConfig) -> bool:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from diode_integration.attention import fitting_of
 from diode_integration.choices import DiodeInductorChoices
 from diode_integration.decide.abstention import Unknown, why_vendor
+from diode_integration.decide.attention import AttentionModels
 from diode_integration.decide.decision import ERROR, DecidedBy
+from diode_integration.decide.models import attention_files
+from diode_integration.inductor.attention import as_if_cuda
 from diode_integration.inductor.lowering import lower
 from diode_integration.install import install
 from diode_store.devices.capability import why_no_kernels
 from diode_store.errors import ModelError
 from diode_store.ops import OPS
 from diode_store.ops.inputs import without_skew
-from diode_trainer.data.dataset import NOT_LEARNED
+from diode_trainer.data.dataset import LEARNED_ALONE, NOT_LEARNED
 from diode_trainer.policy import ANY_RATIO, Mode
 
 if TYPE_CHECKING:
@@ -93,6 +97,7 @@ class Previewer:
         if self._deciding.models is None:
             raise ModelError("there is no model")
         self.models: ModelSet = self._deciding.models
+        self._attention = AttentionModels(attention_files())
         self._ranking = DiodeInductorChoices(
             model=self.models.known, mode=Mode.TOP_K, top_k_configs=top, performance_threshold=ANY_RATIO, **common
         )
@@ -101,8 +106,9 @@ class Previewer:
     def asked(self, preview: Preview) -> KnownModel | None:
         """Return the model that ranked a product's kernels; if none did, the only model that could have."""
         sha256 = None if preview.decision is None else preview.decision.model_sha256
-        only = self.models.known[0] if len(self.models.known) == 1 else None
-        return next((model for model in self.models.known if model.sha256 == sha256), only)
+        known = self._attention.known if OPS[preview.problem.op].is_attention else self.models.known
+        only = known[0] if len(known) == 1 else None
+        return next((model for model in known if model.sha256 == sha256), only)
 
     @property
     def standing(self) -> Standing:
@@ -123,19 +129,22 @@ class Previewer:
         for start in range(0, len(problems), _AT_ONCE):
             part = problems[start : start + _AT_ONCE]
             reasons = [self._why_not_asked(problem) for problem in part]
-            asked = [without_skew(problem) for problem, why in zip(part, reasons, strict=True) if why is None]
+            products = [problem for problem, why in zip(part, reasons, strict=True) if why is None]
+            asked = [without_skew(problem) for problem in products if not OPS[problem.op].is_attention]
             decided, ranked = _asked(self._deciding, asked), _asked(self._ranking, asked)
             for problem, why in zip(part, reasons, strict=True):
-                if why is not None:
+                if why is None and OPS[problem.op].is_attention:
+                    yield self._of_attention(problem)
+                elif why is not None:
                     yield Preview(problem, None, why_not_asked=why)
-                    continue
-                shape = without_skew(problem).shape
-                yield self._preview(problem, decided.get(shape), ranked.get(shape))
+                else:
+                    shape = without_skew(problem).shape
+                    yield self._preview(problem, decided.get(shape), ranked.get(shape))
 
     def _why_not_asked(self, problem: Problem) -> str | None:
         """Return why Inductor does not ask the hook about a product on the device; None if it does."""
         why = why_no_kernels(problem.op, self.hardware)
-        if why is None and problem.op in NOT_LEARNED:
+        if why is None and problem.op in NOT_LEARNED and problem.op not in LEARNED_ALONE:
             return f"no model ranks {problem.op}; a picks file can name its kernel"
         return _ELEMENTWISE if why is None and _is_elementwise(problem) else why
 
@@ -149,6 +158,13 @@ class Previewer:
             key=lambda each: each.predicted_us or 0.0,
         )
         return Preview(problem, decided, tuple(by_time), min(self._top, decided.candidates))
+
+    def _of_attention(self, problem: Problem) -> Preview:
+        default, *others = as_if_cuda(problem, self.hardware)
+        picked = self._attention.choose(problem, self.hardware, default, fitting_of(problem, others))
+        fastest = picked.fastest(self._top)
+        ranked = dict.fromkeys((*fastest, *picked.decision.chosen))
+        return Preview(problem, replace(picked.decision, observed=True), tuple(ranked), len(fastest))
 
     def _as_chosen(self, decision: Decision) -> Decision:
         """Return an abstention as if the hook did not only observe."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from diode_store.candidates.attention_space import DECODED_ROWS, REGISTERS_PER_THREAD
+from diode_store.candidates.attention_space import REGISTERS_PER_THREAD, decoded_rows
 from diode_store.devices.descriptor import describe
 from diode_store.ops.attending import BACKWARD, DECODING, MASK
 from diode_store.ops.work import itemsize
@@ -126,11 +126,6 @@ class _Sizes(NamedTuple):
         """Head sizes of queries and of values, as powers of 2."""
         return _power_of_2(self.k), _power_of_2(self.value_size)
 
-    @property
-    def rows_of_decoding(self) -> int:
-        """Rows of a block of queries in decoding: the queries of all heads that share keys."""
-        return max(DECODED_ROWS, _power_of_2(self.m * (self.heads // self.kv_heads)))
-
 
 class AttentionInputs:
     """Features of one problem and n configs, and the configs that are certain to fail."""
@@ -184,7 +179,7 @@ def _of_configs(shape: ProblemShape, device: Descriptor, columns: ConfigColumns)
     else:
         rows, grid, of_rows = np.maximum(columns.block_m, 1), sizes.b, sizes.m
         if shape.op == DECODING:
-            rows, grid, of_rows = np.full(len(warps), sizes.rows_of_decoding), sizes.batch * sizes.kv_heads * splits, 1
+            rows, grid, of_rows = np.full(len(warps), decoded_rows(shape)), sizes.batch * sizes.kv_heads * splits, 1
         block_n = np.maximum(columns.block_n, 1)
         queries = threads.kernel(rows, block_n, grid, of_rows, sizes.seen_keys / splits, value, query + value)
         keys = _Kernel(np.zeros((len(_OF_KERNEL), len(warps))), np.ones(len(warps), dtype=np.bool_))

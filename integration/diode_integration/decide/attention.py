@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,13 +17,17 @@ import numpy as np
 
 from diode_integration.decide.decision import DecidedBy, Decision, PredictedConfig
 from diode_integration.decide.models import KnownModel, ModelSet, in_a_thread
+from diode_store.candidates.attention_space import decoded_rows
 from diode_store.candidates.columns import ConfigColumns
 from diode_store.errors import ModelError
+from diode_store.ops.attending import DECODING
 from diode_store.values import safely
 from diode_trainer.covered import nearest_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from diode_integration.decide.ranking import Ranking
     from diode_store.kernels import KernelConfig
@@ -41,6 +46,18 @@ class Picked(NamedTuple):
     config: KernelConfig | None
     """None if no model knows the problem."""
     decision: Decision
+    changes: bool = False
+    """True if it is not the default."""
+    configs: Sequence[KernelConfig] = ()
+    """The n configs that were ranked."""
+    predicted_us: NDArray[np.float64] = np.empty(0)
+    """Shape (n,), in microseconds; inf for a config that cannot run."""
+
+    def fastest(self, top: int) -> tuple[PredictedConfig, ...]:
+        """Return the configs with the fastest predictions, fastest first; at most ``top``."""
+        order = np.argsort(self.predicted_us, kind="stable")[:top]
+        found = ((self.configs[i], float(self.predicted_us[i])) for i in order)
+        return tuple(PredictedConfig(config, time_us) for config, time_us in found if time_us < np.inf)
 
 
 class AttentionModels:
@@ -65,6 +82,12 @@ class AttentionModels:
             safely.log(log, logging.WARNING, f"no usable model of flex attention: {error}")
             return None
 
+    @property
+    def known(self) -> Sequence[KnownModel]:
+        """The models, in the order in which they are asked."""
+        with self._lock:
+            return self._models.known if self._models is not None else ()
+
     def choose(
         self, problem: Problem, hardware: Hardware, default: KernelConfig | None, others: Sequence[KernelConfig]
     ) -> Picked:
@@ -77,6 +100,8 @@ class AttentionModels:
             others: configs to choose from beside it.
         """
         configs = [*filter(None, [default]), *(config for config in others if config != default)]
+        if problem.op == DECODING:  # the rows follow from the problem, and records have them
+            configs = [replace(config, block_m=decoded_rows(problem.shape)) for config in configs]
         ranking, why = self._ranked(problem, hardware, configs) if configs else (None, "no config fits the call")
         if ranking is None:
             reason = f"{why}; Inductor's default config is left"
@@ -89,7 +114,8 @@ class AttentionModels:
             reason = f"predicted {1 - predicted[best] / predicted[0]:.0%} below Inductor's default"
         chosen = (PredictedConfig(configs[best], float(predicted[best])),)
         decision = _decision(problem, hardware, reason, candidates=len(configs), chosen=chosen, ranking=ranking)
-        return Picked(configs[best], decision)
+        changes = default is None or best > 0
+        return Picked(configs[best], decision, changes, configs, predicted)
 
     def _ranked(
         self, problem: Problem, hardware: Hardware, configs: Sequence[KernelConfig]

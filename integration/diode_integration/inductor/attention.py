@@ -8,23 +8,28 @@ Inductor times its list with a mask of its own, and in a plain compile it takes 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
+
 from diode_integration.inductor.after_import import once_inductor_is_there, put_in_place
 from diode_integration.inductor.listing import patched
+from diode_store.devices.capability import capability_of
 from diode_store.kernels import KernelConfig
 from diode_store.ops import OPS
 from diode_store.ops.attending import BACKWARD, DECODING, FORWARD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import ExitStack
 
     from diode_collectors.inductor.attention import Call
+    from diode_store.records import Hardware, Problem
 
 _LOWERING = "torch._inductor.lowering"
 LOWERED = ("flex_attention", "flex_attention_backward")
@@ -117,6 +122,28 @@ class _OneConfig:
         return listed if config is None else [with_config(listed[0], config, op)]
 
 
+_METHODS = {
+    FORWARD: "get_flex_attention_fwd_configs",
+    DECODING: "get_flex_decode_configs",
+    BACKWARD: "get_flex_attention_bwd_configs",
+}
+"""Methods of Inductor's choices handlers, by op."""
+
+
+def as_if_cuda(problem: Problem, hardware: Hardware) -> list[KernelConfig]:
+    """Return what ``Offered`` does for a problem on a CUDA device, which need not be here."""
+    from torch._inductor.choices import InductorChoices
+
+    shape = problem.shape
+    method = getattr(InductorChoices(), _METHODS[problem.op])
+    given = {"head_dim": shape.k, "dtype": getattr(torch, shape.dtype), "device_type": "cuda", "seq_len": shape.m}
+    takes = inspect.signature(method).parameters  # torch 2.14 asks for the length, too
+    with ExitStack() as stack:
+        capability = divmod(capability_of(hardware), 10)
+        put_in_place(vars(torch.cuda), "get_device_capability", lambda *_: capability, stack)
+        return _offered(problem.op, partial(method, **{name: given[name] for name in takes if name in given}))
+
+
 def _offered(op: str, asked: Callable[[], list[Any]]) -> list[KernelConfig]:
     with patched(max_autotune=False):
         default = asked()
@@ -138,8 +165,6 @@ def _config_of(listed: Any, op: str) -> KernelConfig:
 
 def _wrap(installed: Callable[[], Owner | None], undo: ExitStack) -> bool:
     """Wrap the lowerings; return False if they are not registered yet."""
-    import torch
-
     lowerings = getattr(sys.modules.get(_LOWERING), "lowerings", {})
     operators = [getattr(torch.ops.higher_order, name, None) for name in LOWERED]
     if not all(each in lowerings for each in operators):

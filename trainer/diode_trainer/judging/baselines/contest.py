@@ -102,9 +102,10 @@ def needs_training(train: Sequence[Examples]) -> None:
 
 
 def config_keys(example: Examples) -> list[ConfigKey]:
-    """Return keys that identify each config's kernel across problems: template, numbers and TF32."""
+    """Return keys that identify each config's kernel across problems: template, numbers, TF32 and other blocks."""
     columns = example.columns
     numbers = (columns.block_m, columns.block_n, columns.block_k, columns.num_stages, columns.num_warps)
     templates = [columns.templates[i] for i in columns.template_index]
-    rest = (columns.group_m.tolist(), columns.allow_tf32.tolist())
+    rest: list[list[Any]] = [columns.group_m.tolist(), columns.allow_tf32.tolist()]
+    rest += [] if columns.gradient_blocks is None else columns.gradient_blocks.T.tolist()
     return list(zip(templates, *(number.tolist() for number in numbers), zip(*rest, strict=True), strict=True))
