@@ -35,6 +35,7 @@ from diode_store.exchange.picks_reading import read_picks
 from diode_store.system.files import expanded
 from diode_store.values import safely
 from diode_trainer import artifact, catalogue
+from diode_trainer.card import ATTENTION_PURPOSE
 from diode_trainer.corrections.corrections import Corrections, read_corrections
 from diode_trainer.policy import Mode, Policy, make_policy
 
@@ -225,7 +226,11 @@ class HookSettings:
             return [KnownModel.loaded(self.model)] if isinstance(self.model, Model) else self.model
         path = self.checkpoint()
         if path is not None:
-            return [KnownModel.loaded(artifact.load(path))]
+            named = artifact.load(path)
+            if named.card.purpose == ATTENTION_PURPOSE:
+                what = "a model of flex attention, which the hook finds by itself"
+                raise ModelError(f"{self._prefix('model_path')}{path}: {what}; name one of matrix products")
+            return [KnownModel.loaded(named)]
         return [KnownModel.of_file(file) for file in known_files(hardware)]
 
     def usable_models(self, hardware: Hardware | None) -> tuple[ModelSet | None, str]:

@@ -86,7 +86,7 @@ def judge(wanted: Wanted, database: str, tell: Callable[[float], None]) -> Verdi
     models = [_loaded(path, sha256) for path, sha256 in wanted.models]
     tell(_LOADED)
     with closing(open_cache(cache_of(database), memory=_MEMORY, views=("training_timings",))) as connection:
-        cases = _cases(connection, wanted)
+        cases = [case for case in _cases(connection, wanted) if all(model.can_rank(case.like[0]) for model in models)]
         if not cases:
             raise DatasetError("no timings with these filters can evaluate a model; remove a filter")
         unseen = [case for case in cases if not any(model.was_trained_on(case.like[0]) for model in models)]

@@ -222,14 +222,18 @@ def _print(trained: Trained, name: str, *, as_json: bool) -> None:
 def _place(trained: Trained) -> str:
     """Describe when the hook will ask the new model."""
     from diode_store.errors import DiodeError
+    from diode_trainer.card import ATTENTION_PURPOSE
     from diode_trainer.catalogue import known_defaults, known_models
 
     try:
-        known = known_models(preferred=known_defaults())
+        known = known_models(trained.card.purpose, preferred=known_defaults())
     except DiodeError as error:
         return f"may ask it: {error}"
+    known = [model for model in known if not model.card.ops or set(model.card.ops) & set(trained.card.ops)]
     path = real_path(trained.path)
     if path not in [real_path(model.path) for model in known]:
+        if trained.card.purpose == ATTENTION_PURPOSE:
+            return "does not look for it there; leave out --output"
         return "does not look for it there; name it: DIODE_MODEL, or `install_diode_choices`"
     asked: dict[str, list[str]] = {}
     for device in trained.card.hardware:

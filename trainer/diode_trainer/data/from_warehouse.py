@@ -113,7 +113,7 @@ def load_warehouse(url: str, wanted: ExampleFilter) -> Loaded:
 
 def _nothing(connection: DuckDBPyConnection, matched: Matched, wanted: ExampleFilter, ingest: str) -> str:
     """Return why there are no examples: the filter, and what the warehouse has or how to fill it."""
-    where, parameters = _condition(matched, ExampleFilter())
+    where, parameters = _condition(matched, None)
     query = f"SELECT DISTINCT op, CASE WHEN tf32 THEN 'tf32' ELSE dtype END FROM training_examples {where}"  # noqa: S608 - no value is in it
     there = connection.execute(query, parameters).fetchall()
     names = ", ".join(dict.fromkeys(row.name for rows in matched.values() for row in rows))
@@ -121,7 +121,7 @@ def _nothing(connection: DuckDBPyConnection, matched: Matched, wanted: ExampleFi
     if there and wanted.regime is not None:
         query = f"SELECT DISTINCT coalesce(regime, '{UNKNOWN_REGIME}') FROM training_examples {where} ORDER BY ALL"  # noqa: S608 - as above
         remedy += f"; regime {', '.join(name for (name,) in connection.execute(query, parameters).fetchall())}"
-    return f"no examples of {wanted.describe() or 'any problem'} on {names}; {remedy}"
+    return f"no examples of {wanted.describe() or 'matrix products'} on {names}; {remedy}"
 
 
 def match_measured(url: str, wanted: ExampleFilter) -> Matched:
@@ -142,10 +142,12 @@ def match_measured(url: str, wanted: ExampleFilter) -> Matched:
     return {name: hardware.match(rows, name, all_matches=wanted.all_matches) for name in wanted.names}
 
 
-def _condition(matched: Matched, wanted: ExampleFilter) -> tuple[str, list[Any]]:
-    """Return a WHERE clause and its parameters."""
+def _condition(matched: Matched, wanted: ExampleFilter | None) -> tuple[str, list[Any]]:
+    """Return a WHERE clause and its parameters; without a filter it accepts every op."""
     terms = ["list_contains(?, hardware_id)"]
     values: list[Any] = [sorted({row.id for rows in matched.values() for row in rows})]
+    if wanted is None:
+        return f"WHERE {terms[0]}", values
     for column, value in (("op", wanted.op), (_ARITHMETIC, wanted.full_dtype)):
         if value is not None:
             terms.append(f"problem_id IN (SELECT id FROM problems WHERE {column} = ?)")  # noqa: S608 - our own names

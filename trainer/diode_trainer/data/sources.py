@@ -184,7 +184,9 @@ class _Choice:
         chosen = [m for m, shape in shapes if self.wanted.has_op(shape.op) and dtype in (None, shape.arithmetic)]
         if not chosen:
             there = what_there_is((m.problem.shape.op, m.problem.shape.arithmetic) for m in on_device)
-            raise DatasetError(f"{self.files.where}: no examples of {self.wanted.describe()}; there is: {there}")
+            raise DatasetError(
+                f"{self.files.where}: no examples of {self.wanted.describe() or 'matrix products'}; there is: {there}"
+            )
         return self._of_regime(chosen)
 
     def _on_device(self, usable: Sequence[Measurement]) -> list[Measurement]:

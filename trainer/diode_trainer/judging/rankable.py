@@ -1,4 +1,4 @@
-"""Restrict a dataset to the problems that a model was made for; upstream's model knows one op and one template."""
+"""Restrict a dataset to the problems that a model was made for: ops of its kind, of upstream's model one op."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from diode_explorer.pages.model.report import report_parts
 from diode_explorer.pages.page import NotThereError, Page, Parameter
 from diode_store.command_line.render import cell_text, counted
 from diode_store.errors import FIRST_STEP
+from diode_trainer.card import ATTENTION_PURPOSE
 from diode_trainer.commands.tables import card_pairs
 from diode_trainer.judging.slices import SLICES
 from diode_trainer.report.parts import COUNT, NUMBER, Column, Command, Fact, Facts, Link, Note, Table
@@ -213,6 +214,8 @@ def _list() -> Iterator[Part]:
 def _command(asked: Asked, model: KnownModel, device: str, found: Verdicts) -> Command:
     by = asked.filters.get("by")
     words = ["diode", "evaluate", "--model", model.name, "--hardware", device]
+    is_alone = model.card is not None and model.card.purpose == ATTENTION_PURPOSE
+    words += ["--op", model.card.ops[0]] if model.card is not None and is_alone else []
     words += ["--no-vendor"] if asked.filters.get("vendor") == _NO else []
     words += ["--unseen"] if found.is_of_unseen else []
     words += ["--by", str(by)] if by else []

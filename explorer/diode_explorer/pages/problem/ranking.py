@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,9 @@ from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
 from diode_store.candidates.operands import has_whole_rows
 from diode_store.command_line.render import counted
 from diode_store.records import WRITE_FLUSH
-from diode_trainer.data.dataset import NOT_LEARNED
+from diode_trainer.data.dataset import LEARNED_ALONE, NOT_LEARNED
 from diode_trainer.data.regimes import IN_WRITE_FLUSH, in_regime
+from diode_trainer.feature_kinds import kind_of
 from diode_trainer.judging.metrics import KS, regrets
 from diode_trainer.report.parts import Fact, Facts, Note
 from diode_trainer.report.questions import Answer, Extended
@@ -52,11 +54,10 @@ class Ranking:
 
     def predict(self, times: Answer) -> Prediction:
         """Return predictions for measured configs, in their regime."""
+        rows = times.dicts()
         columns = ConfigColumns.from_rows(
-            [
-                (row["template"], *(row[name] or 0 for name in INT_COLUMNS), bool(row["allow_tf32"]))
-                for row in times.dicts()
-            ]
+            [(row["template"], *(row[name] or 0 for name in INT_COLUMNS), bool(row["allow_tf32"])) for row in rows],
+            [json.loads(row.get("kwargs") or "[]") for row in rows],
         )
         found = self.scorer.predict(self.shape, self.hardware, columns, exact=True)
         return replace(found, runtime_us=in_regime(found.runtime_us, self.regime))
@@ -138,7 +139,7 @@ def ranking_of(asked: Asked, shape: ProblemShape, hardware: Hardware, regime: st
         NotThereError: there is no model of that name.
     """
     name = asked.filters.get(MODEL.name)
-    if name == _NONE or shape.op in NOT_LEARNED:
+    if name == _NONE or (shape.op in NOT_LEARNED and shape.op not in LEARNED_ALONE):
         return None if name == _NONE else Note(f"No model ranks the kernels of {shape.op}.")
     model = model_asked(shape, hardware) if name is None else model_named(name)
     if model is None and name is not None:
@@ -147,6 +148,8 @@ def ranking_of(asked: Asked, shape: ProblemShape, hardware: Hardware, regime: st
         return Note("No model covers this problem on this device. Choose one above to rank the configs anyway.")
     if model.card is None:
         return Note(f"{model.name} cannot be loaded: {model.error}", is_alarm=True)
+    if kind_of({shape.op}) is not kind_of(model.card.ops):
+        return Note(f"{model.name} knows {', '.join(model.card.ops)}, and ranks no kernels of {shape.op}.")
     progress = asked.work_out(Load(model.path, model.card.sha256))
     if progress.result is None:
         return _without(model, is_loading=progress.is_under_way, error=progress.error)

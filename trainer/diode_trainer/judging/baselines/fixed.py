@@ -28,7 +28,13 @@ _LEAST_COVERAGE = 0.8
 
 
 def vendor_only(train: Sequence[Examples], test: Sequence[Examples], /, *, vendor: bool) -> Iterable[Floats]:
-    """Rank vendor kernels by their times on the training problems, and never try other kernels."""
+    """Rank vendor kernels by their times on the training problems, and never try other kernels.
+
+    Raises:
+        LeftOutError: no problem has a vendor kernel.
+    """
+    if not any(example.is_vendor.any() for example in test):
+        raise LeftOutError("no problem has a vendor kernel")
     for example, score in zip(test, fold_ranking(train, test, vendor=vendor), strict=True):
         yield np.where(example.is_vendor, score, np.inf)
 
