@@ -160,7 +160,7 @@ class Previewer:
         return Preview(problem, decided, tuple(by_time), min(self._top, decided.candidates))
 
     def _of_attention(self, problem: Problem) -> Preview:
-        default, *others = as_if_cuda(problem, self.hardware)
+        default, *others = as_if_cuda(problem.shape, self.hardware)
         picked = self._attention.choose(problem, self.hardware, default, fitting_of(problem, others))
         fastest = picked.fastest(self._top)
         ranked = dict.fromkeys((*fastest, *picked.decision.chosen))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.ops import OPS
+from diode_store.ops.attending import FORWARD
 from diode_store.ops.grouping import BATCH, COLUMNS, DEPTH, ROWS
 from diode_store.records import ProblemShape
 from diode_trainer.covered import CoveredHardware, labels
@@ -175,7 +176,8 @@ def _names(shapes: Sequence[ProblemShape]) -> tuple[str, ...]:
         return ()
     entry = OPS[shapes[0].op]
     if entry.is_attention:
-        return _HEAD_SIZE, _VALUE_SIZE
+        # Of families with another head size, forward models chose kernels that spill; the other models did not.
+        return (_HEAD_SIZE, _VALUE_SIZE) if shapes[0].op == FORWARD else ()
     scaled = ("scaling", "fast_accum", "bias", "b_dtype") if entry.is_scaled else ()
     grouped = ("form",) if entry.is_grouped else ()
     return (*scaled, *grouped, *(("out_dtype",) if scaled or grouped else ()))

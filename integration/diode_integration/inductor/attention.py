@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from diode_collectors.inductor.attention import Call
-    from diode_store.records import Hardware, Problem
+    from diode_store.records import Hardware, ProblemShape
 
 _LOWERING = "torch._inductor.lowering"
 LOWERED = ("flex_attention", "flex_attention_backward")
@@ -130,18 +130,17 @@ _METHODS = {
 """Methods of Inductor's choices handlers, by op."""
 
 
-def as_if_cuda(problem: Problem, hardware: Hardware) -> list[KernelConfig]:
+def as_if_cuda(shape: ProblemShape, hardware: Hardware) -> list[KernelConfig]:
     """Return what ``Offered`` does for a problem on a CUDA device, which need not be here."""
     from torch._inductor.choices import InductorChoices
 
-    shape = problem.shape
-    method = getattr(InductorChoices(), _METHODS[problem.op])
+    method = getattr(InductorChoices(), _METHODS[shape.op])
     given = {"head_dim": shape.k, "dtype": getattr(torch, shape.dtype), "device_type": "cuda", "seq_len": shape.m}
     takes = inspect.signature(method).parameters  # torch 2.14 asks for the length, too
     with ExitStack() as stack:
         capability = divmod(capability_of(hardware), 10)
         put_in_place(vars(torch.cuda), "get_device_capability", lambda *_: capability, stack)
-        return _offered(problem.op, partial(method, **{name: given[name] for name in takes if name in given}))
+        return _offered(shape.op, partial(method, **{name: given[name] for name in takes if name in given}))
 
 
 def _offered(op: str, asked: Callable[[], list[Any]]) -> list[KernelConfig]:

@@ -146,10 +146,8 @@ def ranking_of(asked: Asked, shape: ProblemShape, hardware: Hardware, regime: st
         raise NotThereError(f"there is no model {name!r}; `diode models list` shows all models")
     if model is None:
         return Note("No model covers this problem on this device. Choose one above to rank the configs anyway.")
-    if model.card is None:
-        return Note(f"{model.name} cannot be loaded: {model.error}", is_alarm=True)
-    if kind_of({shape.op}) is not kind_of(model.card.ops):
-        return Note(f"{model.name} knows {', '.join(model.card.ops)}, and ranks no kernels of {shape.op}.")
+    if model.card is None or kind_of({shape.op}) is not kind_of(model.card.ops):
+        return _unusable(model, shape)
     progress = asked.work_out(Load(model.path, model.card.sha256))
     if progress.result is None:
         return _without(model, is_loading=progress.is_under_way, error=progress.error)
@@ -158,6 +156,12 @@ def ranking_of(asked: Asked, shape: ProblemShape, hardware: Hardware, regime: st
             f"{model.name} is a model of another kind, which cannot rank single problems. Its own page evaluates it."
         )
     return Ranking(model, progress.result, progress.result.scorer, shape, hardware, regime)
+
+
+def _unusable(model: KnownModel, shape: ProblemShape) -> Note:
+    if model.card is None:
+        return Note(f"{model.name} cannot be loaded: {model.error}", is_alarm=True)
+    return Note(f"{model.name} knows {', '.join(model.card.ops)}, and ranks no kernels of {shape.op}.")
 
 
 def cautions(ranking: Ranking) -> Iterator[Note]:
