@@ -1,7 +1,7 @@
 """Configs of flex attention by models that never saw the family, against the config of a plain `torch.compile`.
 
-Each fold leaves out one family of public models. As in the hook, a config is kept that saves at least 2% of the
-default's predicted time, and the default stays where a problem is outside the domain of the fold's data.
+Each fold leaves out one family of public models. As in the hook, a config has to save 2% of the default's predicted
+time. The default stays where a problem is outside the domain of the fold's data.
 
     python benchmarks/bench_attention.py [--op flex_decoding] [--split problem]
 """

@@ -106,8 +106,8 @@ class HookSettings:
     picks: Picks | Path | str | None = None
     """File by `diode lock` or ``torch_diode.lock``, whose kernels are kept before the model is asked; "" for none."""
     plain: bool | str | None = None
-    """Let picks of flex attention and of fused kernels serve compiles without max-autotune as well; None: True. The
-    environment gives text, "1" or "0"."""
+    """Let picks and models of flex attention, and picks of fused kernels, serve compiles without max-autotune as well;
+    None: True. The environment gives text, "1" or "0"."""
     clock: Clock | str | None = None
     """"deployed": torch-diode's clock times the candidates that are left, on NVIDIA GPUs. "inductor": Inductor's
     benchmark does. None: "deployed"."""

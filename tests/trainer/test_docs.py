@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from diode_store.system import resources
 from diode_trainer import catalogue
-from diode_trainer.features import CONFIG_FEATURES, FEATURE_VERSION, PROBLEM_FEATURES
+from diode_trainer.feature_kinds import ATTENTION, PRODUCTS
 
 if TYPE_CHECKING:
     import pytest
@@ -16,12 +16,20 @@ PAGE = (DOCS / "models.md").read_text(encoding="utf-8")
 FEATURES = (DOCS / "features.md").read_text(encoding="utf-8")
 
 
+def features_in(text: str) -> list[str]:
+    """Return the features that the tables of a text name, sorted."""
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    return sorted(name for row in rows for name in re.findall(r"`(\w+)`", row))
+
+
 def test_every_feature_is_documented() -> None:
-    """The page names each feature once, and no other."""
-    rows = [line.split("|")[1] for line in FEATURES.splitlines() if line.startswith("| `")]
-    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    assert sorted(named) == sorted((*PROBLEM_FEATURES, *CONFIG_FEATURES))
-    assert f"version {FEATURE_VERSION}." in FEATURES
+    """The page names each feature once, and no other; those of a kernel of attention without their endings."""
+    products, attention = FEATURES.split("## Flex attention")
+    assert features_in(products) == sorted((*PRODUCTS.problem, *PRODUCTS.config))
+    assert f"version {PRODUCTS.version}." in products
+    config = {re.sub("_of_(queries|keys)$", "", name) for name in ATTENTION.config}
+    assert features_in(attention) == sorted((*ATTENTION.problem, *config))
+    assert f"version {ATTENTION.version}." in attention
 
 
 def test_the_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
