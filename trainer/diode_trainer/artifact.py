@@ -15,12 +15,11 @@ import torch
 
 from diode_store.candidates.pipelining import kernels_of
 from diode_store.errors import ModelError, first_line
-from diode_store.ops import OPS
 from diode_store.system.files import read_bounded, write_durably
 from diode_trainer import matmul_v1
 from diode_trainer.card import MATMUL_PURPOSE, Calibration, Card, Domain, card_path, read_card, shape_digest
 from diode_trainer.catalogue import shipped_models
-from diode_trainer.feature_kinds import ATTENTION, PRODUCTS, kind_of
+from diode_trainer.feature_kinds import PRODUCTS, can_learn, kind_of
 from diode_trainer.features import FEATURE_VERSION, WIDENED_DIMENSIONS, WIDENED_VERSION
 from diode_trainer.matmul_v1 import MatmulModelV1, V1Scorer
 from diode_trainer.models import NetworkDimensions, TimingNetwork, dimensions_of, model_class
@@ -88,9 +87,7 @@ class TimingModel:
         """Return whether the model predicts anything for this problem."""
         if self.ranks_some:
             return matmul_v1.can_rank(shape)
-        if kind_of(self.card.ops) is ATTENTION:
-            return shape.op in self.card.ops
-        return shape.op in OPS and OPS[shape.op].has_matrices
+        return can_learn(self.card.ops, shape.op)
 
     def was_trained_on(self, shape: ProblemShape) -> bool:
         """Return whether this problem is in the training data, so that it cannot judge the model."""

@@ -45,6 +45,13 @@ def kind_of(ops: Collection[str]) -> FeatureKind:
     return ATTENTION if ops and all(is_attention(op) for op in ops) else PRODUCTS
 
 
+def can_learn(ops: Collection[str], op: str) -> bool:
+    """Return whether a model of ``ops`` has features of ``op``: of any product, or of attention its own op."""
+    if kind_of(ops) is ATTENTION:
+        return op in ops
+    return op in OPS and OPS[op].has_matrices
+
+
 def is_attention(op: str) -> bool:
     """Return whether an op is attention."""
     return op in OPS and OPS[op].is_attention

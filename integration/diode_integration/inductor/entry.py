@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from diode_store.records import KernelConfig
     from diode_trainer.policy import Policy
 
-HOOK_VERSION = 15
+HOOK_VERSION = 16
 """Part of every cache key; raise it when the same model and policy would choose differently."""
 
 Lower = Callable[[], Any]
