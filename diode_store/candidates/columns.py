@@ -6,6 +6,7 @@ The hook and the trainer share this type, so that a model predicts from the same
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -134,6 +135,12 @@ class ConfigColumns:
         """Return which configs' template satisfies ``predicate(uid)``."""
         flags = np.array([bool(predicate(template)) for template in self.templates], dtype=np.bool_)
         return flags[self.template_index]
+
+
+def kwargs_of_text(text: str | None) -> list[list[Any]]:
+    """Return the keyword arguments of a warehouse's config: pairs of a name and a value."""
+    found: list[list[Any]] = json.loads(text or "[]")
+    return found
 
 
 def _gradient_blocks(kwargs: Sequence[Sequence[Sequence[Any]]]) -> NDArray[np.int32] | None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from diode_collectors.inductor.adapter import detect_hardware, static
+from diode_collectors.inductor.adapter import detect_hardware
 from diode_collectors.inductor.attention import Call
 from diode_integration.decide.abstention import Unknown
 from diode_integration.decide.attention import AttentionModels
 from diode_integration.decide.decision import DecidedBy, Decision
 from diode_integration.decide.models import attention_files
-from diode_integration.inductor.attention import why_not
-from diode_integration.inductor.listing import is_tuned
+from diode_integration.inductor.attention import is_listed, why_not
 from diode_store.candidates.attention_space import accumulators_fit
 from diode_store.ops.attending import BACKWARD
 
@@ -31,6 +32,8 @@ PLAIN = (
 """Line that is logged once."""
 UNDESCRIBED = "attention: symbolic sizes, a mask or scores that have no name, or options of the caller"
 """Reason why a call has no problem."""
+UNKNOWN_DEVICE = "hardware: the device cannot be identified"
+FAILED = "attention: the graph could not be compiled with another config"
 
 
 class Chosen(NamedTuple):
@@ -46,20 +49,29 @@ class Chosen(NamedTuple):
 class AttentionChooser:
     """Chooses one config for each call of flex attention."""
 
-    def __init__(self, hardware: Hardware | None, unknown: Unknown) -> None:
+    def __init__(self, hardware: Hardware | None, unknown: Unknown, *, serves_plain: bool) -> None:
         """Find the models.
 
         Args:
             hardware: the device to choose for; None for each call's own.
             unknown: who chooses if no model knows a call.
+            serves_plain: True if it chooses in a compile without max-autotune as well.
         """
+        self._serves_plain = serves_plain
         self._hardware = hardware
         self._unknown = unknown
+        self._thread = threading.local()
         files = attention_files()
         self.models = AttentionModels(files) if files else None
         """None without models."""
 
-    def choose(self, op: str, arguments: Sequence[Any], offered: Offered, picks: FilePicks | None) -> Chosen | None:
+    def forget(self) -> None:
+        """Forget what this thread chose for its last graph."""
+        self._thread.changed = False
+
+    def choose(
+        self, op: str, arguments: Sequence[Any], offered: Offered, picks: FilePicks | None, *, again: bool = False
+    ) -> Chosen | None:
         """Return the config for a call; None if nothing is to say about it.
 
         Args:
@@ -67,37 +79,48 @@ class AttentionChooser:
             arguments: the arguments of the lowering.
             offered: returns the configs to choose from.
             picks: the picks that decide first.
+            again: the graph failed with what was chosen. Another config than the default may be at fault; otherwise
+                Inductor's list, of which one may compile, is left.
 
         Raises:
             RecordError: the arguments are not those of attention.
         """
-        if self.models is None and (picks is None or not picks.has_any({op})):
+        has_picks = picks is not None and picks.has_any({op})
+        is_asked = (self.models is not None or has_picks) and (is_listed() or self._serves_plain)
+        if not is_asked or (again and not (is_listed() and getattr(self._thread, "changed", False))):
             return None
-        call = Call.of(arguments)
+        call = Call.of(arguments).with_static_blocks()
+        if call is None:
+            return None
         hardware = self._hardware or detect_hardware(call.query.get_device())
-        problem = None if hardware is None else call.problem(op)
+        problem = None if hardware is None or again else call.problem(op)
+        fits = partial(why_not, op=op, query_block=call.query_block, key_block=call.key_block)
+        chosen: Chosen | None = None
+        why = FAILED if again else UNDESCRIBED if hardware else UNKNOWN_DEVICE
         if picks is not None and problem is not None and hardware is not None:
-            sought = picks.alone(problem, hardware, lambda config: why_not(config, op, call))
+            sought = picks.alone(problem, hardware, fits)
             if sought is not None:
-                return Chosen(sought.pick.configs[0], sought.decision(0, observe=False), changes=True)
-        if static((call.query_block, call.key_block)) is None:
-            return None
-        listed, *others = offered()
-        default, chosen = (listed if why_not(listed, op, call) is None else None), None
-        if self.models is not None and problem is not None and hardware is not None:
-            fitting = fitting_of(problem, [each for each in others if why_not(each, op, call) is None])
-            found = self.models.choose(problem, hardware, default, fitting)
-            chosen = Chosen(found.config, found.decision, changes=found.changes)
+                chosen = Chosen(sought.pick.configs[0], sought.decision(0, observe=False), changes=True)
         if chosen is None:
-            name = hardware.name if hardware else str(call.query.get_device())
-            decision = Decision(
-                op, problem, name, 0, (), None, UNDESCRIBED, decided_by=DecidedBy.STOCK, device=hardware
-            )
-            chosen = Chosen(None, decision)
-        if chosen.config is None and default is not None and is_tuned() and self._unknown is Unknown.VENDOR:
-            reason = f"{chosen.decision.reason}; its config of a plain compile is left alone"
-            return Chosen(default, replace(chosen.decision, reason=reason))
+            listed = offered()
+            usable = [config for config in listed if fits(config) is None]
+            default = listed[0] if listed[0] in usable else None
+            if self.models is not None and problem is not None and hardware is not None:
+                found = self.models.choose(problem, hardware, default, fitting_of(problem, usable))
+                chosen = Chosen(found.config, found.decision, changes=found.changes) if found.config else None
+                why = found.decision.reason
+            if chosen is None:
+                name = hardware.name if hardware else str(call.query.get_device())
+                decision = Decision(op, problem, name, 0, (), None, why, decided_by=DecidedBy.STOCK, device=hardware)
+                chosen = self._left(default, decision)
+        self._thread.changed = chosen.changes or getattr(self._thread, "changed", False)
         return chosen
+
+    def _left(self, default: KernelConfig | None, decision: Decision) -> Chosen:
+        """Return the default alone where nothing may be timed, else Inductor's list."""
+        if default is None or not is_listed() or self._unknown is not Unknown.VENDOR:
+            return Chosen(None, decision)
+        return Chosen(default, replace(decision, reason=f"{decision.reason}; the config of a plain compile is kept"))
 
 
 def fitting_of(problem: Problem, configs: Iterable[KernelConfig]) -> list[KernelConfig]:

@@ -18,6 +18,7 @@ from diode_integration.attention import PLAIN, AttentionChooser
 from diode_integration.decide.abstention import Abstention, Asked, Question, Unknown, who_ranks, why_vendor
 from diode_integration.decide.decision import ERROR, DecidedBy, Decision
 from diode_integration.inductor import benchmark, entry, fused, unranked
+from diode_integration.inductor.attention import Offered, is_listed
 from diode_integration.inductor.candidates import KnownLists
 from diode_integration.inductor.entry import AbstainedCall, CallMark, RankedCall
 from diode_integration.inductor.listing import Lister, VendorCalls, is_multi_kernel, is_tuned, lists_for_cpu
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from diode_collectors.inductor.fused_source import FusedSource
     from diode_integration.decide.clock import Timed
     from diode_integration.decide.ranking import Model
-    from diode_integration.inductor.attention import Offered
     from diode_integration.inductor.candidates import Candidates
     from diode_integration.inductor.entry import LowerWith
     from diode_integration.inductor.fused import Retuned
@@ -92,14 +92,13 @@ class DiodeInductorChoices(entry.Handler):
         self._known_lists = KnownLists()
         picks = settings.usable_picks(self._hardware)
         self._picks = None if picks is None else FilePicks(picks, self._stats.count)
-        may_serve = self._picks is not None and self._picks.has_any(_SERVED_PLAIN)
-        self.serves_plain = may_serve and not self.observe and settings.serves_plain
+        may_change_plain = settings.serves_plain and not self.observe
+        self.serves_plain = may_change_plain and self._picks is not None and self._picks.has_any(_SERVED_PLAIN)
         self.models, self._why_no_model = settings.usable_models(self._hardware)
         self.policy = settings.policy_for(self.models)
         self.unknown = settings.unknown_for(self.policy.mode)
-        self._attention = AttentionChooser(self._hardware, self.unknown)
-        has_models = self._attention.models is not None
-        self.serves_plain_attention = has_models and not self.observe and settings.serves_plain
+        self._attention = AttentionChooser(self._hardware, self.unknown, serves_plain=may_change_plain)
+        self.serves_plain_attention = may_change_plain and self._attention.models is not None
         self.clock = settings.clock_in_use()
         self._vendor_calls = VendorCalls()
         self._recorder = recorder_for(
@@ -110,8 +109,9 @@ class DiodeInductorChoices(entry.Handler):
             entry.HOOK_VERSION,
             may_fail="spool" in settings.from_environment,
         )
-        per_graph = [self._vendor_calls.calls] + ([] if self._picks is None else [self._picks.calls])
-        self.graphs = Graphs(self._stats, self._recorder, *(calls.forget for calls in per_graph))
+        of_picks = [self._picks.calls.forget] if self._picks else []
+        forget = [self._attention.forget, self._vendor_calls.calls.forget, *of_picks]
+        self.graphs = Graphs(self._stats, self._recorder, *forget)
 
     @property
     def model(self) -> Model | None:
@@ -246,19 +246,21 @@ class DiodeInductorChoices(entry.Handler):
 
     def attention(self, op: str, arguments: Sequence[Any], offered: Offered) -> KernelConfig | None:
         """Return the config for a call of flex attention; None for Inductor's own list."""
-        serves = is_tuned() or self.serves_plain or self.serves_plain_attention
-        if self.graphs.is_without_model or not serves:
-            return None
         try:
-            chosen = self._attention.choose(op, arguments, offered, self._picks_in_use)
-            if chosen is not None:
-                if chosen.changes and not is_tuned():
-                    self._stats.once.log("plain", PLAIN, logging.INFO)
-                self.settled(replace(chosen.decision, observed=self.observe))
+            with self._stats.timed("seconds"):
+                again = self.graphs.is_without_model
+                chosen = self._attention.choose(op, arguments, offered, self._picks_in_use, again=again)
+            if chosen is None:
+                return None
+            if chosen.changes and not is_listed():
+                self._stats.once.log("plain", PLAIN, logging.INFO)
+            self.settled(replace(chosen.decision, observed=self.observe))
+            if chosen.config is not None and not self.observe:
+                self.graphs.keeps_template()
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
             return None
-        return None if chosen is None or self.observe else chosen.config
+        return None if self.observe else chosen.config
 
     def settled(self, decision: Decision) -> None:
         """Record a decision on a whole op."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from diode_collectors.inductor.attention import FEWEST_UNMASKED
 from diode_integration.attention import fitting_of
 from diode_integration.choices import DiodeInductorChoices
 from diode_integration.decide.abstention import Unknown, why_vendor
 from diode_integration.decide.attention import AttentionModels
 from diode_integration.decide.decision import ERROR, DecidedBy
 from diode_integration.decide.models import attention_files
-from diode_integration.inductor.attention import as_if_cuda
+from diode_integration.inductor.attention import as_if_cuda, why_not
 from diode_integration.inductor.lowering import lower
 from diode_integration.install import install
 from diode_store.devices.capability import why_no_kernels
 from diode_store.errors import ModelError
 from diode_store.ops import OPS
+from diode_store.ops.attending import BLOCK, MASK, USUAL_BLOCK
 from diode_store.ops.inputs import without_skew
 from diode_trainer.data.dataset import LEARNED_ALONE, NOT_LEARNED
 from diode_trainer.policy import ANY_RATIO, Mode
@@ -160,8 +162,12 @@ class Previewer:
         return Preview(problem, decided, tuple(by_time), min(self._top, decided.candidates))
 
     def _of_attention(self, problem: Problem) -> Preview:
-        default, *others = as_if_cuda(problem.shape, self.hardware)
-        picked = self._attention.choose(problem, self.hardware, default, fitting_of(problem, others))
+        shape = problem.shape
+        block = int(shape.dimension(BLOCK, USUAL_BLOCK)) if shape.dimension(MASK) else FEWEST_UNMASKED
+        listed = as_if_cuda(shape, self.hardware)
+        usable = [each for each in listed if why_not(each, problem.op, block, block) is None]
+        default = listed[0] if listed[0] in usable else None
+        picked = self._attention.choose(problem, self.hardware, default, fitting_of(problem, usable))
         fastest = picked.fastest(self._top)
         ranked = dict.fromkeys((*fastest, *picked.decision.chosen))
         return Preview(problem, replace(picked.decision, observed=True), tuple(ranked), len(fastest))

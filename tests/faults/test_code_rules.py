@@ -44,6 +44,7 @@ MAY_NEST = {
     "diode_store/exchange/foreign/max_autotune_solution.py": "our own text",
     "tuning/diode_tuning/running.py": "from a process of our own",
     "diode_store/ops/problem.py": "of the warehouse, made of a problem's own dimensions",
+    "diode_store/candidates/columns.py": "of the warehouse, made of a config's own arguments",
 }
 """Files that parse text without a limit on its depth, and where it is from."""
 

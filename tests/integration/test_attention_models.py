@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,15 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from diode_integration.decide.decision import DecidedBy
 from diode_integration.install import install
 from diode_store.ops.attending import BACKWARD, DECODING, FORWARD
+from diode_store.system.resources import trained_models_dir
+from diode_trainer.card import ATTENTION_PURPOSE
 from flex_on_cpu import flex_on_cpu
 from inductor_harness import triton_choices_on_cpu
 from stand_ins import H200
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from diode_integration.choices import DiodeInductorChoices
     from diode_integration.decide.decision import Decision
@@ -127,14 +131,14 @@ def test_calls_that_no_model_knows(case: str, mode: str | None) -> None:
     [decision] = of_attention(handler)
     assert decision.decided_by is DecidedBy.STOCK
     assert why in decision.reason
-    assert ("plain compile is left alone" in decision.reason) is (mode is not None)
+    assert ("plain compile is kept" in decision.reason) is (mode is not None)
 
 
 def test_a_list_stays_where_stock_is_asked_for() -> None:
     """Inductor then tunes what no model knows."""
     handler = hooked(mode="zero", unknown="stock", hardware=H200)
     attended(handler, "max-autotune-no-cudagraphs", size=32)
-    assert of_attention(handler)[0].reason.endswith("Inductor's default config is left")
+    assert of_attention(handler)[0].reason.endswith("64, 96, 128, 192, 256, not 32")
     assert benchmarks() > 0
 
 
@@ -145,11 +149,32 @@ def test_a_default_that_does_not_fit_the_mask() -> None:
     assert blocks["BLOCK_M"] <= 64
 
 
-def test_sizes_that_vary() -> None:
-    """A model knows one size; in a plain compile Inductor goes on as ever."""
+@pytest.mark.parametrize("mode", [None, "max-autotune-no-cudagraphs"])
+def test_sizes_that_vary(mode: str | None) -> None:
+    """A model knows one size; the config of a plain compile stays, and nothing is timed."""
     handler = hooked(mode="zero", hardware=H200)
-    assert attended(handler, dynamic=True) == attended(None, dynamic=True)
+    assert attended(handler, mode, dynamic=True) == attended(None, dynamic=True)
+    assert benchmarks() == 0
     assert handler.get_stats().get("fallback_error", 0) == 0
+    assert "symbolic sizes" in of_attention(handler)[0].reason
+
+
+def test_tuning_of_products_alone_is_a_plain_compile_of_attention() -> None:
+    """Inductor lists configs of attention for max_autotune, whatever max_autotune_gemm says."""
+    with inductor_config.patch(max_autotune_gemm=True):
+        assert attended(hooked(mode="zero", hardware=H200, plain=False)) == attended(None)
+
+
+def test_damaged_models_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They must not be part of a cache key, since other kernels would be cached under it."""
+    whole = hooked(mode="zero", hardware=H200)
+    shutil.copytree(trained_models_dir(), tmp_path / "models")
+    next((tmp_path / "models" / ATTENTION_PURPOSE).glob("flex_attention_v1.pt")).write_bytes(b"torn")
+    monkeypatch.setattr("diode_trainer.catalogue.trained_models_dir", lambda: tmp_path / "models")
+    torn = hooked(mode="zero", hardware=H200)
+    assert torn.uuid() != whole.uuid()
+    assert attended(torn) == attended(None)
+    assert of_attention(torn)[0].reason == "no model knows flex_attention"
 
 
 def test_plain_compiles_can_be_left_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -172,6 +197,25 @@ def test_an_observer_changes_nothing() -> None:
     attended(handler, "max-autotune-no-cudagraphs")
     [decision] = of_attention(handler)
     assert (decision.observed, decision.decided_by) == (True, DecidedBy.MODEL)
+
+
+def test_in_zero_mode_nothing_is_timed_the_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With max-autotune the default takes the place of a config that does not compile."""
+    mode = "max-autotune-no-cudagraphs"
+    stock, [blocks] = attended(None), attended(hooked(mode="zero", hardware=H200), mode)
+    monkeypatch.setattr("flex_on_cpu.REFUSED", [blocks])
+    assert attended(hooked(mode="zero", hardware=H200), mode) == [blocks, *stock]
+    assert benchmarks() == 0
+
+
+def test_a_default_that_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor's list comes back, in which stock finds another."""
+    mode, size = "max-autotune-no-cudagraphs", 32
+    [default] = attended(hooked(mode="zero", hardware=H200), mode, size=size)
+    monkeypatch.setattr("flex_on_cpu.REFUSED", [default])
+    found = attended(hooked(mode="zero", hardware=H200), mode, size=size)
+    assert found[0] == default
+    assert found[-1] != default
 
 
 def test_a_config_that_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

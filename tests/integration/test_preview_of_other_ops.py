@@ -120,8 +120,30 @@ def test_a_gpu_without_kernels(shape: str, needed: str) -> None:
 
 def test_ops_that_no_model_ranks() -> None:
     """They are no graph's products, and the line says what can choose their kernels."""
-    found = of("flex_attention:1x2x512x64/causal", "convolution:2x64x56x56:64x3x3", "int_mm:128x256x512")
-    assert [each.reason for each in found[:2]] == [
-        f"no model ranks {op}; a picks file can name its kernel" for op in ("flex_attention", "convolution")
-    ]
-    assert found[2].decision is not None
+    unranked, ranked = of("convolution:2x64x56x56:64x3x3", "int_mm:128x256x512")
+    assert unranked.reason == "no model ranks convolution; a picks file can name its kernel"
+    assert ranked.decision is not None
+
+
+def test_a_model_of_attention_names_one_config() -> None:
+    """The configs are Inductor's for that GPU, of those that fit the mask, with the records' names."""
+    texts = ("flex_attention:4x16x2048x64/causal", "flex_decoding:8x32x1x128:8x8192")
+    for found in of(*texts, "flex_attention_backward:4x16x2048x64/causal"):
+        assert found.decision is not None
+        assert (found.decision.decided_by, len(found.decision.chosen)) == (DecidedBy.MODEL, 1)
+        assert {each.config.template for each in found.ranked} == {f"triton::{found.problem.op}"}
+        times = [each.predicted_us or 0.0 for each in found.ranked]
+        assert times == sorted(times)
+        assert found.decision.chosen[0] == found.ranked[0]
+    small, decoded = of("flex_attention:4x16x2048x64/causal/block64", texts[1])
+    assert {each.config.block_m for each in small.ranked} <= {16, 32, 64}
+    assert {each.config.block_m for each in decoded.ranked} == {16}
+    (unknown,) = of("flex_attention:4x16x2048x80/causal")
+    assert "head size 64, 96, 128, 192, 256, not 80" in unknown.reason
+
+
+def test_a_similar_gpu_has_to_gain_more() -> None:
+    """No model learned from an H100; the decision names the device that one learned from."""
+    (found,) = of("flex_decoding:8x32x1x128:8x8192", hardware=known_device("NVIDIA H100 80GB HBM3"))
+    assert found.decision is not None
+    assert found.decision.similar_to == "NVIDIA H200"

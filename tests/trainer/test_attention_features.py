@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,7 @@ from diode_collectors.spool.reading import measurements_in
 from diode_store.candidates.attention_space import decoded_rows
 from diode_store.candidates.columns import GRADIENT_BLOCKS, ConfigColumns
 from diode_store.devices.known import known_device
+from diode_store.errors import DatasetError
 from diode_store.ops import OPS
 from diode_store.ops.attending import BACKWARD, DECODING, FORWARD
 from diode_store.records import KernelConfig, Outcome, ProblemShape
@@ -18,6 +20,8 @@ from diode_store.system.resources import bundled_data_dir, trained_models_dir
 from diode_trainer.artifact import TimingModel, load
 from diode_trainer.attention_features import CONFIG_FEATURES, PROBLEM_FEATURES, AttentionInputs
 from diode_trainer.card import ATTENTION_PURPOSE
+from diode_trainer.data.from_file import load_measurements
+from diode_trainer.data.tensors import pack
 from diode_trainer.feature_kinds import ATTENTION, PRODUCTS, kind_of
 
 if TYPE_CHECKING:
@@ -119,6 +123,23 @@ def test_shipped_models_rank_what_was_measured(shipped: TimingModel, measured: l
             logs.append(np.log(times[shipped.predict_us(m.problem.shape, m.hardware, columns).argmin()] / times.min()))
     assert len(logs) == shipped.card.data["problems"]
     assert np.exp(np.mean(logs)) < 1.02
+
+
+def test_shipped_domains_are_those_of_their_data(shipped: TimingModel, measured: list[Measurement]) -> None:
+    """So a change to what a domain is needs new models."""
+    own = [m for m in measured if m.problem.op in shipped.card.ops]
+    found = load_measurements(own, "the bundled measurements", lambda usable: usable).domain()
+    assert found == shipped.card.domain
+
+
+def test_mixed_ops_are_an_error(measured: list[Measurement]) -> None:
+    """Without a selection attention is left out; with one that mixes kinds nothing is learned."""
+    products = list(islice(measurements_in(bundled_data_dir() / "h200-2026-11-0000.seg"), 4))
+    assert {e.shape.op for e in load_measurements([*products, *measured[:4]], "both")} <= {
+        m.problem.op for m in products
+    }
+    with pytest.raises(DatasetError, match=r"no model learns .*flex.* together"):
+        pack(load_measurements([*products, *measured[:4]], "both", lambda usable: usable))
 
 
 def test_shipped_models_know_one_op_of_one_device(shipped: TimingModel) -> None:

@@ -86,9 +86,9 @@ def _learned(problems: Sequence[SweepProblem]) -> list[SweepProblem]:
     found = [problem for problem in problems if problem.op not in NOT_LEARNED]
     remedy = "time them with `diode collect` and keep their fastest kernels with `diode lock`"
     if others and not found:
-        raise SettingsError(f"no model learns from {' or '.join(others)}; {remedy}")
+        raise SettingsError(f"`diode tune` does not measure {' or '.join(others)}; {remedy}")
     if others:
-        print_note(f"left out {', '.join(others)}, from which no model learns; {remedy}")
+        print_note(f"left out {', '.join(others)}, which `diode tune` does not measure; {remedy}")
     return found
 
 

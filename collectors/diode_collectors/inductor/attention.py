@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -96,6 +96,20 @@ class Call(NamedTuple):
         query, key, value = arguments[:3]
         query_block, key_block, graph = mask[-3:]
         return cls(query, key, value, query_block, key_block, graph, scores, arguments[-1], options)
+
+    def with_static_blocks(self) -> Self | None:
+        """Return the call with blocks of a fixed size, as Inductor's lowering makes them; None if it cannot.
+
+        In a compile of dynamic shapes they are symbols, which every lowering replaces by their values with a guard.
+        """
+        blocks = static((self.query_block, self.key_block))
+        if blocks is None:
+            from torch._inductor.virtualized import V
+
+            sizes = V.graph.sizevars
+            guard = getattr(sizes, "guard_int", None) or getattr(sizes, "evaluate_static_shape", None)
+            blocks = None if guard is None else (guard(self.query_block), guard(self.key_block))
+        return None if blocks is None else self._replace(query_block=blocks[0], key_block=blocks[1])
 
     def problem(self, op: str) -> Problem | None:
         """Return the call's problem; None if it has none.

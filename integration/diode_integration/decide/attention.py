@@ -38,6 +38,8 @@ log = logging.getLogger("diode_integration")
 
 LEAST_GAIN = 0.02
 """Predicted share of the default's time that another config has to save; less is within noise."""
+LEAST_GAIN_NEAR = 0.1
+"""The same on a device that the model is only near to."""
 
 
 class Picked(NamedTuple):
@@ -104,11 +106,11 @@ class AttentionModels:
             configs = [replace(config, block_m=decoded_rows(problem.shape)) for config in configs]
         ranking, why = self._ranked(problem, hardware, configs) if configs else (None, "no config fits the call")
         if ranking is None:
-            reason = f"{why}; Inductor's default config is left"
-            return Picked(None, _decision(problem, hardware, reason, decided_by=DecidedBy.STOCK))
+            return Picked(None, _decision(problem, hardware, why, decided_by=DecidedBy.STOCK))
         predicted = ranking.predicted_us
         best, reason = int(np.argmin(predicted)), "predicted fastest"
-        if default is not None and predicted[0] * (1 - LEAST_GAIN) <= predicted[best]:
+        gain = LEAST_GAIN_NEAR if ranking.near_to else LEAST_GAIN
+        if default is not None and predicted[0] * (1 - gain) <= predicted[best]:
             best, reason = 0, "Inductor's default is predicted fastest"
         elif default is not None and np.isfinite(predicted[0]):
             reason = f"predicted {1 - predicted[best] / predicted[0]:.0%} below Inductor's default"
@@ -136,9 +138,13 @@ class AttentionModels:
                 why = miss.detail
                 continue
             predictor = models.predictor(model)
-            ranking = predictor.rank(problem, hardware, columns) if predictor is not None else None
-            if ranking is not None and ranking.defect is None:
+            if predictor is None:
+                why = f"{model.card.name} cannot be used"
+                continue
+            ranking = predictor.rank(problem, hardware, columns)
+            if ranking.defect is None:
                 return ranking, ""
+            why = ranking.defect[1]
         return None, why
 
 

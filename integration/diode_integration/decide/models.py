@@ -204,11 +204,21 @@ def known_files(hardware: Hardware | None) -> list[ModelFile]:
 
 
 def attention_files() -> list[ModelFile]:
-    """Return the user's and the shipped models of flex attention in the order in which they are asked."""
+    """Return the user's and the shipped models of flex attention in the order in which they are asked.
+
+    Damaged ones are left out, as they must not be part of a cache key.
+    """
     try:
-        return catalogue.known_models(ATTENTION_PURPOSE, preferred=_preferred())
+        return [file for file in catalogue.known_models(ATTENTION_PURPOSE, preferred=_preferred()) if _is_of_card(file)]
     except DiodeError:  # the installation is incomplete, which the models of products report
         return []
+
+
+def _is_of_card(file: ModelFile) -> bool:
+    try:
+        return hashlib.sha256(file.path.read_bytes()).hexdigest() == file.card.sha256
+    except OSError:
+        return False
 
 
 def _preferred() -> tuple[str, ...]:

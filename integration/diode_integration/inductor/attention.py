@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch._inductor import config as inductor_config
 
 from diode_integration.inductor.after_import import once_inductor_is_there, put_in_place
 from diode_integration.inductor.listing import patched
@@ -28,7 +29,6 @@ from diode_store.ops.attending import BACKWARD, DECODING, FORWARD
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from diode_collectors.inductor.attention import Call
     from diode_store.records import Hardware, ProblemShape
 
 _LOWERING = "torch._inductor.lowering"
@@ -64,17 +64,23 @@ def guard(installed: Callable[[], Owner | None], undo: ExitStack) -> None:
     once_inductor_is_there(lambda: _wrap(installed, undo), undo)
 
 
-def why_not(config: KernelConfig, op: str, call: Call) -> str | None:
+def is_listed() -> bool:
+    """Return whether Inductor lists several configs of attention to time; products have a setting more."""
+    return bool(inductor_config.max_autotune)
+
+
+def why_not(config: KernelConfig, op: str, query_block: int, key_block: int) -> str | None:
     """Return why a call cannot have a config; None if it can.
 
     Args:
         config: the config.
         op: the op whose configs Inductor asks for.
-        call: the call, whose mask has blocks that a kernel's blocks must divide.
+        query_block: queries of a block of the mask, which a kernel's blocks must divide.
+        key_block: keys of a block.
     """
     blocks = _blocks(config, op)
     for name, value in blocks.items():
-        whole = int(call.query_block if name.startswith("block_m") else call.key_block)
+        whole = query_block if name.startswith("block_m") else key_block
         if type(value) is not int or value < 1 or value & (value - 1):
             return f"{name} must be a power of 2, not {value}"
         if whole % value and not (op == DECODING and value > whole):

@@ -4,8 +4,7 @@ With ``unknown="vendor"``, the default of zero mode, these are all such ops that
 are the convolutions on a GPU that a model knows. Inductor's max-autotune makes a 1 x 1 convolution a matrix product
 before it asks a choices handler. The library's own convolution is no candidate then, though it is often faster.
 
-Flex attention has no vendor kernel. Without a pick it stays Inductor's: its only template without max-autotune fails
-for some block sizes.
+Flex attention has no vendor kernel; ``diode_integration.attention`` chooses its config.
 """
 
 from __future__ import annotations

@@ -162,10 +162,15 @@ def _start(
     asked: str, examples: ExampleSet, model_type: train_options.ModelType, options: train_options.RecipeOptions
 ) -> WarmStart | None:
     """Return the start of the fits, and print a note about it."""
+    from diode_trainer.data.dataset import LEARNED_ALONE
     from diode_trainer.training import warm_start
 
     if asked == warm_start.NONE or (asked == warm_start.AUTO and options.gives_dimensions):
         return None
+    if any(example.shape.op in LEARNED_ALONE for example in examples):  # the shipped start is one of products
+        if asked == warm_start.AUTO:
+            return None
+        raise typer.BadParameter("a model of flex attention starts from random weights", param_hint="--warm-start")
     devices = {example.hardware.key: example.hardware for example in examples}.values()
     with progress("reading the model's training data"):
         start = warm_start.find(devices) if asked == warm_start.AUTO else warm_start.named(asked, devices)

@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     Select = Callable[[list[Measurement]], list[Measurement]]
 
 
-def load_measurements(
-    measurements: Iterable[Measurement], origin: str, select: Select = lambda usable: usable
-) -> ExampleSet:
+def load_measurements(measurements: Iterable[Measurement], origin: str, select: Select | None = None) -> ExampleSet:
     """Merge ``measurements`` as the view ``training_examples`` does: one row per problem, regime and config.
+
+    Args:
+        measurements: the measurements.
+        origin: where they are from, for errors.
+        select: selects the usable ones; those of ops that one model learns together by default.
 
     Raises:
         DatasetError: no measurement is usable; the message begins with ``origin``.
@@ -44,7 +47,7 @@ def load_measurements(
             f"{origin}: holds no usable measurement (replays, flagged ones, impossible times and those filtered by a"
             f" hook do not count{', nor those of unknown ops' if unknown else ''})"
         )
-    usable = select(usable)
+    usable = [m for m in usable if m.problem.op not in LEARNED_ALONE] if select is None else select(usable)
     groups: dict[tuple[bytes, bytes, bytes, str | None], list[Measurement]] = defaultdict(list)
     for m in usable:
         groups[m.hardware.key, m.environment.key, m.problem.key, m.timing_method.regime].append(m)

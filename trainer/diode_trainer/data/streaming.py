@@ -6,14 +6,13 @@ and read once.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
+from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns, kwargs_of_text
 from diode_store.ops import OPS, dimensions_of_text
 from diode_store.records import Hardware, ProblemShape, is_vendor_template
 from diode_store.warehouse import record_fields
@@ -132,9 +131,7 @@ class _Dimensions:
         ).fetchall()
         position = np.zeros(max((row[0] for row in configs), default=0) + 1, dtype=np.intp)
         position[[row[0] for row in configs]] = np.arange(len(configs))
-        found = ConfigColumns.from_rows(
-            [row[1:-1] for row in configs], [json.loads(row[-1] or "[]") for row in configs]
-        )
+        found = ConfigColumns.from_rows([row[1:-1] for row in configs], [kwargs_of_text(row[-1]) for row in configs])
         return cls(
             {row[0]: Hardware(**dict(zip(record_fields.HARDWARE, row[1:], strict=True))) for row in hardware},
             {row[0]: ProblemShape(*(*row[1:-1], dimensions_of_text(row[-1]))) for row in known},

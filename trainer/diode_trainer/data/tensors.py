@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from diode_store.errors import DatasetError
 from diode_trainer.data.regimes import as_deployed
 from diode_trainer.feature_kinds import config_features, kind_of, problem_features
 from diode_trainer.features import VENDOR_FLAGS, roofline_us
@@ -75,8 +76,14 @@ def pack(dataset: ExampleSet) -> Packed:
     """Compute the features of every problem of ``dataset``, and of each config that ran.
 
     Times behind a write flush are converted to deployed times, so that a problem has one time in all regimes.
+
+    Raises:
+        DatasetError: ops that no model learns together.
     """
-    kind = kind_of({example.shape.op for example in dataset})
+    ops = {example.shape.op for example in dataset}
+    if len({kind_of({op}) for op in ops}) > 1:
+        raise DatasetError(f"no model learns {', '.join(sorted(ops))} together; name one op of attention, or none")
+    kind = kind_of(ops)
     problem = np.empty((len(dataset), len(kind.problem)), dtype=np.float32)
     count = np.array([int(example.ran.sum()) for example in dataset], dtype=np.int64)
     config = np.empty((int(count.sum()), len(kind.config)), dtype=np.float32)

@@ -216,7 +216,8 @@ def _rivals(dataset: ExampleSet) -> tuple[TimingModel, ...]:
     with contextlib.suppress(SettingsError):  # `diode models list` reports damaged defaults
         preferred = catalogue.known_defaults()
     with contextlib.suppress(DiodeError):
-        models = catalogue.known_models(preferred=preferred)
+        purpose = kind_of({example.shape.op for example in dataset}).purpose
+        models = catalogue.known_models(purpose, preferred=preferred)
         pairs = {(e.hardware.key, e.shape.op): (e.hardware, e.shape.op) for e in dataset}.values()
         asked = [model for model in models if all(model.card.domain.covers(*pair) for pair in pairs)]
         if not asked:

@@ -228,8 +228,9 @@ def _command(asked: Asked, model: KnownModel, device: str, found: Verdicts) -> C
 
 
 def _only_model() -> dict[str, Value]:
-    """Return the model if there is only one."""
-    readable = [model.name for model in known_models() if model.card is not None]
+    """Return the model of matrix products if there is only one."""
+    cards = ((model.name, model.card) for model in known_models())
+    readable = [name for name, card in cards if card is not None and card.purpose != ATTENTION_PURPOSE]
     return {"model": readable[0]} if len(readable) == 1 else {}
 
 

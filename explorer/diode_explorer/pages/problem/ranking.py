@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from diode_explorer.judging.models import Load, model_asked, model_named, names_sql
 from diode_explorer.pages.page import NotThereError, Parameter
 from diode_explorer.pages.problem.picture import config_text
-from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
+from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns, kwargs_of_text
 from diode_store.candidates.operands import has_whole_rows
 from diode_store.command_line.render import counted
 from diode_store.records import WRITE_FLUSH
@@ -57,7 +56,7 @@ class Ranking:
         rows = times.dicts()
         columns = ConfigColumns.from_rows(
             [(row["template"], *(row[name] or 0 for name in INT_COLUMNS), bool(row["allow_tf32"])) for row in rows],
-            [json.loads(row.get("kwargs") or "[]") for row in rows],
+            [kwargs_of_text(row.get("kwargs")) for row in rows],
         )
         found = self.scorer.predict(self.shape, self.hardware, columns, exact=True)
         return replace(found, runtime_us=in_regime(found.runtime_us, self.regime))
