@@ -109,9 +109,8 @@ class DiodeInductorChoices(entry.Handler):
             entry.HOOK_VERSION,
             may_fail="spool" in settings.from_environment,
         )
-        of_picks = [self._picks.calls.forget] if self._picks else []
-        forget = [self._attention.forget, self._vendor_calls.calls.forget, *of_picks]
-        self.graphs = Graphs(self._stats, self._recorder, *forget)
+        calls = [self._vendor_calls.calls, *([self._picks.calls] if self._picks else [])]
+        self.graphs = Graphs(self._stats, self._recorder, self._attention.forget, *(each.forget for each in calls))
 
     @property
     def model(self) -> Model | None:
