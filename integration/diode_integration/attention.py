@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import replace
 from functools import partial
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from diode_integration.picks.search import FilePicks
     from diode_store.kernels import KernelConfig
     from diode_store.records import Hardware, Problem
+    from diode_store.values.safely import Once
 
 PLAIN = (
     "picks and models of flex attention, and picks of fused kernels, serve torch.compile without max-autotune too;"
@@ -49,14 +51,16 @@ class Chosen(NamedTuple):
 class AttentionChooser:
     """Chooses one config for each call of flex attention."""
 
-    def __init__(self, hardware: Hardware | None, unknown: Unknown, *, serves_plain: bool) -> None:
+    def __init__(self, hardware: Hardware | None, unknown: Unknown, once: Once, *, serves_plain: bool) -> None:
         """Find the models.
 
         Args:
             hardware: the device to choose for; None for each call's own.
             unknown: who chooses if no model knows a call.
+            once: logs each kind of line once.
             serves_plain: True if it chooses in a compile without max-autotune as well.
         """
+        self._once = once
         self._serves_plain = serves_plain
         self._hardware = hardware
         self._unknown = unknown
@@ -114,6 +118,10 @@ class AttentionChooser:
                 decision = Decision(op, problem, name, 0, (), None, why, decided_by=DecidedBy.STOCK, device=hardware)
                 chosen = self._left(default, decision)
         self._thread.changed = chosen.changes or getattr(self._thread, "changed", False)
+        if chosen.changes and not is_listed():
+            self._once.log("plain", PLAIN, logging.INFO)
+        if chosen.decision.abstained:
+            self._once.log(f"{op} {why}", chosen.decision.describe(), logging.INFO)
         return chosen
 
     def _left(self, default: KernelConfig | None, decision: Decision) -> Chosen:

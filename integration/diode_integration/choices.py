@@ -14,11 +14,10 @@ import numpy as np
 
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION, detect_hardware
 from diode_collectors.inductor.indexing import overflows
-from diode_integration.attention import PLAIN, AttentionChooser
+from diode_integration.attention import AttentionChooser
 from diode_integration.decide.abstention import Abstention, Asked, Question, Unknown, who_ranks, why_vendor
 from diode_integration.decide.decision import ERROR, DecidedBy, Decision
 from diode_integration.inductor import benchmark, entry, fused, unranked
-from diode_integration.inductor.attention import Offered, is_listed
 from diode_integration.inductor.candidates import KnownLists
 from diode_integration.inductor.entry import AbstainedCall, CallMark, RankedCall
 from diode_integration.inductor.listing import Lister, VendorCalls, is_multi_kernel, is_tuned, lists_for_cpu
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from diode_collectors.inductor.fused_source import FusedSource
     from diode_integration.decide.clock import Timed
     from diode_integration.decide.ranking import Model
+    from diode_integration.inductor.attention import Offered
     from diode_integration.inductor.candidates import Candidates
     from diode_integration.inductor.entry import LowerWith
     from diode_integration.inductor.fused import Retuned
@@ -97,7 +97,9 @@ class DiodeInductorChoices(entry.Handler):
         self.models, self._why_no_model = settings.usable_models(self._hardware)
         self.policy = settings.policy_for(self.models)
         self.unknown = settings.unknown_for(self.policy.mode)
-        self._attention = AttentionChooser(self._hardware, self.unknown, serves_plain=may_change_plain)
+        self._attention = AttentionChooser(
+            self._hardware, self.unknown, self._stats.once, serves_plain=may_change_plain
+        )
         self.serves_plain_attention = may_change_plain and self._attention.models is not None
         self.clock = settings.clock_in_use()
         self._vendor_calls = VendorCalls()
@@ -251,8 +253,6 @@ class DiodeInductorChoices(entry.Handler):
                 chosen = self._attention.choose(op, arguments, offered, self._picks_in_use, again=again)
             if chosen is None:
                 return None
-            if chosen.changes and not is_listed():
-                self._stats.once.log("plain", PLAIN, logging.INFO)
             self.settled(replace(chosen.decision, observed=self.observe))
             if chosen.config is not None and not self.observe:
                 self.graphs.keeps_template()

@@ -121,14 +121,17 @@ CALLS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", CALLS)
 @pytest.mark.parametrize("mode", [None, "max-autotune-no-cudagraphs"])
-def test_calls_that_no_model_knows(case: str, mode: str | None) -> None:
-    """Zero mode leaves the config of a plain compile; nothing is timed."""
+def test_calls_that_no_model_knows(case: str, mode: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    """Zero mode leaves the config of a plain compile; nothing is timed, and one line says why."""
     changes, why = CALLS[case]
     handler = hooked(mode="zero", hardware=H200)
-    found = attended(handler, mode, **changes)
+    with caplog.at_level(logging.INFO, "diode_integration"):
+        found = attended(handler, mode, **changes)
+        attended(handler, mode, **changes)
+    assert sum(why in line for line in caplog.messages) == 1
     assert found == attended(None, **changes)
     assert benchmarks() == 0
-    [decision] = of_attention(handler)
+    decision = of_attention(handler)[0]
     assert decision.decided_by is DecidedBy.STOCK
     assert why in decision.reason
     assert ("plain compile is kept" in decision.reason) is (mode is not None)
