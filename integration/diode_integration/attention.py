@@ -100,29 +100,38 @@ class AttentionChooser:
         problem = None if hardware is None or again else call.problem(op)
         fits = partial(why_not, op=op, query_block=call.query_block, key_block=call.key_block)
         chosen: Chosen | None = None
-        why = FAILED if again else UNDESCRIBED if hardware else UNKNOWN_DEVICE
         if picks is not None and problem is not None and hardware is not None:
             sought = picks.alone(problem, hardware, fits)
             if sought is not None:
                 chosen = Chosen(sought.pick.configs[0], sought.decision(0, observe=False), changes=True)
         if chosen is None:
+            why = FAILED if again else UNDESCRIBED if hardware else UNKNOWN_DEVICE
+            name = hardware.name if hardware else str(call.query.get_device())
+            decision = Decision(op, problem, name, 0, (), None, why, decided_by=DecidedBy.STOCK, device=hardware)
             listed = offered()
-            usable = [config for config in listed if fits(config) is None]
-            default = listed[0] if listed[0] in usable else None
-            if self.models is not None and problem is not None and hardware is not None:
-                found = self.models.choose(problem, hardware, default, fitting_of(problem, usable))
-                chosen = Chosen(found.config, found.decision, changes=found.changes) if found.config else None
-                why = found.decision.reason
-            if chosen is None:
-                name = hardware.name if hardware else str(call.query.get_device())
-                decision = Decision(op, problem, name, 0, (), None, why, decided_by=DecidedBy.STOCK, device=hardware)
-                chosen = self._left(default, decision)
+            chosen = self._predicted(decision, listed[0], [config for config in listed if fits(config) is None])
         self._thread.changed = chosen.changes or getattr(self._thread, "changed", False)
         if chosen.changes and not is_listed():
             self._once.log("plain", PLAIN, logging.INFO)
         if chosen.decision.abstained:
-            self._once.log(f"{op} {why}", chosen.decision.describe(), logging.INFO)
+            self._once.log(f"{op} {chosen.decision.reason}", chosen.decision.describe(), logging.INFO)
         return chosen
+
+    def _predicted(self, decision: Decision, first: KernelConfig, usable: list[KernelConfig]) -> Chosen:
+        """Return the config that a model predicts fastest; without one what is left.
+
+        Args:
+            decision: the decision if no model knows the call.
+            first: the config of a plain compile.
+            usable: the configs that fit the call.
+        """
+        default, problem, hardware = (first if first in usable else None), decision.problem, decision.device
+        if self.models is None or problem is None or hardware is None:
+            return self._left(default, decision)
+        found = self.models.choose(problem, hardware, default, fitting_of(problem, usable))
+        if found.config is None:
+            return self._left(default, found.decision)
+        return Chosen(found.config, found.decision, changes=found.changes)
 
     def _left(self, default: KernelConfig | None, decision: Decision) -> Chosen:
         """Return the default alone where nothing may be timed, else Inductor's list."""
