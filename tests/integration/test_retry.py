@@ -49,7 +49,7 @@ def test_the_vendors_kernel_takes_over(op: str, deferred: bool, caplog: pytest.L
     picked, kept = handler.decisions()
     assert picked.keeps_template
     assert "the vendor kernel is kept alone (failed: " in kept.describe()
-    said = "a kernel that was picked cannot be used, so the graph has the vendor kernels: "
+    said = "a kernel that was picked cannot be used, so the graph is compiled without picks and models: "
     assert sum(record.getMessage().startswith(said) for record in caplog.records) == 1
 
 

@@ -110,6 +110,6 @@ def _again(handler: Handler, error: Exception, compile_graph: Callable[[], Any])
         failed = True
     if failed:
         raise error
-    what = "a kernel that was picked cannot be used, so the graph has the kernels of a compile without the hook"
+    what = "a kernel that was picked cannot be used, so the graph is compiled without picks and models"
     safely.log(log, logging.WARNING, f"{what}: {why}", error)
     return result
