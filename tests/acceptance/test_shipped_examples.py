@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -137,7 +138,7 @@ def test_too_few_problems_to_train_on(tmp_path: Path) -> None:
     """The example says so in one line, as the commands do."""
     finished = run(tmp_path, "train_and_evaluate.py", "--problems", "8")
     assert finished.returncode == 1
-    assert finished.stderr.startswith("error: 6 problems are too few to learn from, 10 needed;")
+    assert re.match(r"error: [1-8] problems are too few to learn from, 10 needed;", finished.stderr)
     assert finished.stderr.count("\n") == 1
 
 
