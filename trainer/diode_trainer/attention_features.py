@@ -7,7 +7,7 @@ block of keys. Sizes and ratios are base-2 logarithms. Raise ``ATTENTION_VERSION
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -228,16 +228,10 @@ class _Threads(NamedTuple):
             accumulated: numbers that a row accumulates.
             loaded: numbers that are loaded for a column.
         """
-        architecture, threads = self.device.architecture, _WARP * self.warps
-        accumulators = rows * (accumulated + columns) / threads
+        accumulators = rows * (accumulated + columns) / (_WARP * self.warps)
         held = rows * self.sizes.padded[0]
         shared_memory = (held + np.maximum(self.stages, 1) * columns * loaded) * self.sizes.element_bytes
-        registers = np.minimum(accumulators + _OTHER_REGISTERS, REGISTERS_PER_THREAD)
-        resident = np.minimum(
-            architecture.shared_memory_bytes / shared_memory,
-            np.minimum(architecture.registers / (registers * threads), architecture.threads / threads),
-        )
-        occupancy = np.maximum(np.minimum(np.floor(resident), _MOST_BLOCKS), 1)
+        occupancy = self._occupancy(accumulators, shared_memory)
         blocks = grid * np.ceil(all_rows / rows)
         waves = blocks / (self.device.multiprocessors * occupancy)
         quantisation = np.where(waves < _MOST_QUANTISED, np.ceil(waves) / waves, 1)
@@ -261,6 +255,17 @@ class _Threads(NamedTuple):
         # The first stage may stay in registers, so that a little more than this formula fits.
         fits = shared_memory - columns * loaded * self.sizes.element_bytes <= self.device.shared_memory_per_block_bytes
         return _Kernel(features, fits)
+
+    def _occupancy(self, accumulators: NDArray[Any], shared_memory: NDArray[Any]) -> NDArray[Any]:
+        """Return the blocks that a multiprocessor runs at once, by the numbers of a thread and the bytes of a block."""
+        architecture, threads = self.device.architecture, _WARP * self.warps
+        registers = np.minimum(accumulators + _OTHER_REGISTERS, REGISTERS_PER_THREAD)
+        resident = np.minimum(
+            architecture.shared_memory_bytes / shared_memory,
+            np.minimum(architecture.registers / (registers * threads), architecture.threads / threads),
+        )
+        found: NDArray[Any] = np.maximum(np.minimum(np.floor(resident), _MOST_BLOCKS), 1)
+        return found
 
 
 def _gradient_blocks(columns: ConfigColumns) -> NDArray[np.int32]:
