@@ -198,7 +198,7 @@ def test_a_graph_that_a_pick_breaks_is_compiled_again_without_it(
     assert (first, watch.timed) == ([PICKED], [])
     assert is_vendor(again, op)
     assert [decision.decided_by for decision in handler.decisions()] == [DecidedBy.PICKS, DecidedBy.VENDOR]
-    assert any(line.startswith("a kernel that was picked cannot be used, so the graph has") for line in caplog.messages)
+    assert any(line.startswith("a kernel that was picked cannot be used") for line in caplog.messages)
 
 
 @pytest.mark.quick(1)
