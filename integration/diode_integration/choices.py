@@ -202,8 +202,7 @@ class DiodeInductorChoices(entry.Handler):
             if self.observe or not is_tuned() or not unranked.offers_vendor():
                 return None
             unknown = Unknown.VENDOR if self.graphs.is_without_model else self.unknown
-            hardware = self._hardware or (detect_hardware(device) if device else None)
-            return unranked.why_kept(unknown, self.models, hardware)
+            return unranked.why_kept(unknown, self.models, self.device_of(device))
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
             return None
@@ -217,7 +216,7 @@ class DiodeInductorChoices(entry.Handler):
         try:
             if self.observe or not (source.is_tuned or self.settings.serves_plain):
                 return None
-            hardware = self._hardware or detect_hardware(device)
+            hardware = self.device_of(device)
             if (picks := self._picks_in_use) is not None and hardware is not None:
                 picked = picks.fused(source, hardware)
                 if picked is not None:
@@ -253,7 +252,7 @@ class DiodeInductorChoices(entry.Handler):
                 chosen = self._attention.choose(op, arguments, offered, self._picks_in_use, again=again)
             if chosen is None:
                 return None
-            self.settled(replace(chosen.decision, observed=self.observe))
+            self.settled(replace(chosen.decision, observed=self.observe), fallback="attention")
             if chosen.config is not None and not self.observe:
                 self.graphs.keeps_template()
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
@@ -261,9 +260,13 @@ class DiodeInductorChoices(entry.Handler):
             return None
         return None if self.observe else chosen.config
 
-    def settled(self, decision: Decision) -> None:
-        """Record a decision on a whole op."""
-        self._stats.decide(decision)
+    def device_of(self, device: torch.device | None) -> Hardware | None:
+        """Return the device to choose for where ``device`` compiles; None if it cannot be identified."""
+        return self._hardware or (detect_hardware(device) if device else None)
+
+    def settled(self, decision: Decision, fallback: str = "") -> None:
+        """Record a decision on a whole op; an abstention may have a name by which it is counted."""
+        self._stats.decide(decision, fallback)
         self.graphs.settled(decision)
 
     def failed(self, error: Exception) -> None:
@@ -273,10 +276,7 @@ class DiodeInductorChoices(entry.Handler):
     def passed_by(self, choices: list[Any]) -> None:
         """Count an op that Inductor tunes without asking the hook; each kind is logged once."""
         if len(choices) > 1:
-            self._stats.count("uncovered")
-            kind = str(getattr(choices[0], "name", type(choices[0]).__name__)).rstrip("_0123456789")
-            line = f"Inductor tunes {kind} by itself: {len(choices)} choices"
-            self._stats.once.log(f"uncovered {kind}", line, logging.INFO)
+            self._stats.uncovered(str(getattr(choices[0], "name", type(choices[0]).__name__)), len(choices))
 
     def clocked(self, timed: Timed) -> None:
         """Count a benchmark by torch-diode's clock."""
@@ -288,7 +288,7 @@ class DiodeInductorChoices(entry.Handler):
         self._stats.once.log("clock", f"Inductor benchmarks: {safely.in_words(error)}", error=error)
 
     def _choose(self, offer: CandidateOffer) -> list[KernelTemplateChoice] | None:
-        hardware = self._hardware or detect_hardware(offer.kernel_inputs.device())
+        hardware = self.device_of(offer.kernel_inputs.device())
         product = product_of(offer.kernel_inputs, offer.op_name, offer.kwarg_overrides)
         with self._stats.timed("seconds_listing"):
             sought = self._sought(offer, product, hardware)

@@ -135,6 +135,7 @@ def test_calls_that_no_model_knows(case: str, mode: str | None, caplog: pytest.L
     assert decision.decided_by is DecidedBy.STOCK
     assert why in decision.reason
     assert ("plain compile is kept" in decision.reason) is (mode is not None)
+    assert handler.get_stats()["fallback_attention"] == len(of_attention(handler))
 
 
 def test_a_list_stays_where_stock_is_asked_for() -> None:

@@ -15,7 +15,7 @@ from torch._inductor import config as inductor_config
 from torch._inductor.utils import run_and_get_code
 
 from diode_collectors.inductor import indexing
-from diode_collectors.problems.problem import parse_problem
+from diode_collectors.problems.problem import SweepProblem, parse_problem
 from diode_integration.decide.abstention import Unknown, parse_unknown, why_vendor
 from diode_integration.decide.decision import DecidedBy
 from diode_integration.inductor import entry, unranked
@@ -244,7 +244,13 @@ def test_zero_mode_keeps_the_vendors_convolution() -> None:
     assert "extern_kernels.convolution" in code
     assert handler.get_stats()["unknown_vendor"] == 1
     (decision,) = handler.decisions()
-    assert (decision.op, decision.hardware, decision.decided_by) == ("convolution", "cpu", DecidedBy.VENDOR)
+    assert handler.get_stats()["fallback_op"] == 1
+    assert decision.decided_by is DecidedBy.VENDOR
+    assert decision.device is not None
+    assert decision.hardware == decision.device.name
+    assert decision.problem is not None
+    of_shape = SweepProblem.of_shape(decision.problem.shape)
+    assert str(of_shape) == "convolution:2x16x32x32:32x3x3/tt/tf32/padding1"
     stocks = hooked(mode="zero", unknown="stock"), hooked(hardware="a10g"), hooked(mode="zero", observe=True)
     for handler in stocks:
         (left,) = convolved(handler)[0].left

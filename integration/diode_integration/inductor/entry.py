@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from diode_integration.decide.ranking import Ranking
     from diode_integration.inductor.attention import Offered
     from diode_integration.inductor.fused import Retuned
-    from diode_store.records import KernelConfig
+    from diode_store.records import Hardware, KernelConfig
     from diode_trainer.policy import Policy
 
 HOOK_VERSION = 16
@@ -116,8 +116,12 @@ class Handler(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
         """Return the config for a call of flex attention; None for Inductor's own list."""
 
     @abstractmethod
-    def settled(self, decision: Decision) -> None:
-        """Record a decision."""
+    def device_of(self, device: torch.device | None) -> Hardware | None:
+        """Return the device to choose for where ``device`` compiles; None if it cannot be identified."""
+
+    @abstractmethod
+    def settled(self, decision: Decision, fallback: str = "") -> None:
+        """Record a decision; an abstention may have a name by which it is counted."""
 
     @abstractmethod
     def failed(self, error: Exception) -> None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import functools
 import sys
+from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from diode_collectors.inductor.convolutions import CONVOLUTION
+from diode_collectors.inductor.convolutions import ARGUMENTS, CONVOLUTION, problem_of_call
 from diode_integration.decide.abstention import Unknown, why_vendor
 from diode_integration.decide.decision import DecidedBy, Decision
 from diode_integration.inductor.after_import import once_inductor_is_there, put_in_place
@@ -25,12 +26,12 @@ from diode_store.devices.known import NVIDIA
 from diode_trainer.covered import Familiarity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import ExitStack
 
     from diode_integration.decide.models import ModelSet
     from diode_integration.inductor.entry import Handler
-    from diode_store.records import Hardware
+    from diode_store.records import Hardware, Problem
 
 _LOWERING = "torch._inductor.lowering"
 _ATEN = torch.ops.aten
@@ -119,10 +120,13 @@ def _lowered(
         device = getattr(args[0], "get_device", lambda: None)() if args else None
         if owner is None or (why := owner.why_untuned(device)) is None:
             return stock(*args, **kwargs)
+        problem = _problem(args, kwargs) if name == CONVOLUTION else None
         with patched(max_autotune=False, max_autotune_gemm=False):
             lowered = stock(*args, **kwargs)
         try:
-            owner.settled(_decision(unranked, name, device, why))
+            found = owner.device_of(device)
+            where = found.name if found else str(device or "unknown")
+            owner.settled(_decision(unranked, name, problem, found, where, why), fallback="op")
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             owner.failed(error)
         return lowered
@@ -130,6 +134,15 @@ def _lowered(
     return lower
 
 
-def _decision(unranked: Unranked, name: str, device: torch.device | None, why: str) -> Decision:
+def _problem(arguments: Sequence[Any], named: Mapping[str, Any]) -> Problem | None:
+    """Return the problem of a call of ``aten.convolution``; None without one."""
+    with suppress(Exception):  # the user's compile must go on, and the decision counts without a problem
+        return problem_of_call({**dict(zip(ARGUMENTS, arguments, strict=False)), **named})
+    return None
+
+
+def _decision(
+    unranked: Unranked, name: str, problem: Problem | None, device: Hardware | None, where: str, why: str
+) -> Decision:
     reason = f"op: no model ranks {unranked.plural}; the vendor kernel is kept: {why}"
-    return Decision(name, None, str(device or "unknown"), 0, (), None, reason, decided_by=DecidedBy.VENDOR)
+    return Decision(name, problem, where, 0, (), None, reason, decided_by=DecidedBy.VENDOR, device=device)

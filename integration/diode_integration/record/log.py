@@ -81,12 +81,14 @@ class Stats:
             self._counts["clocked_by_prediction"] += timed.is_by_prior
             self._seconds["seconds_clocked"] += timed.seconds
 
-    def decide(self, decision: Decision) -> None:
-        """Keep a decision, dropping the oldest when there are too many."""
+    def decide(self, decision: Decision, fallback: str = "") -> None:
+        """Keep a decision, dropping the oldest when there are too many; count an abstention as a fallback of a name."""
         with self._lock:
             self._decisions.append(decision)
             if decision.abstained:
                 self._counts[f"unknown_{decision.decided_by}"] += 1
+                if fallback:
+                    self._counts[f"fallback_{fallback}"] += 1
             elif decision.decided_by is DecidedBy.PICKS:
                 self._counts["picked_from_file"] += 1
                 self._counts["kept_alone"] += not decision.observed
@@ -96,6 +98,12 @@ class Stats:
                 self._counts["configs_filtered"] += decision.candidates - len(decision.chosen)
                 self._counts["configs_kept"] += len(decision.chosen)
                 self._counts["kept_alone"] += len(decision.chosen) == 1
+
+    def uncovered(self, name: str, choices: int) -> None:
+        """Count an op that Inductor tunes by itself, and log the first of its kind."""
+        self.count("uncovered")
+        kind = name.rstrip("_0123456789")
+        self.once.log(f"uncovered {kind}", f"Inductor tunes {kind} by itself: {choices} choices", logging.INFO)
 
     def mark_failed(self, failed: Collection[Decision], failure: str) -> None:
         """Mark some of the decisions as failed, with the reason."""
