@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import shipped_data
 
-from diode_collectors.problems.choices import cpu_seconds
-from diode_collectors.problems.problem import FLOAT32
+from diode_collectors.problems.choices import cpu_seconds, slowness_of
 from diode_collectors.sweep.devices import CORES_ELSEWHERE
 from diode_store.command_line.console import print_rows
 
@@ -34,13 +33,17 @@ def main() -> int:
     for (_, space), of in sweeps.items():
         times = sorted(measurement.measured_at for measurement in of)
         logged_s = (times[-1] - times[0]).total_seconds() * len(of) / max(len(of) - 1, 1)
-        slow = any(measurement.problem.shape.arithmetic == FLOAT32 for measurement in of)
-        said_s = sum(cpu_seconds(len(m.timings), is_slow=slow) for m in of) / CORES_ELSEWHERE
+        slowness = [slowness_of(measurement.problem.shape) for measurement in of]
+        said_s = sum(map(_seconds, of, slowness)) / CORES_ELSEWHERE
         choices = sum(len(measurement.timings) for measurement in of)
-        name = f"{space}{', fp32' if slow else ''}"
+        name = f"{space}{', slow ops' if max(slowness) > 1 else ''}"
         rows.append((name, len(of), choices, f"{logged_s:.0f}", f"{said_s:.0f}", f"{said_s / logged_s:.2f}"))
     print_rows(("sweep", "problems", "choices", "s logged", "s said", "ratio"), rows)
     return 0
+
+
+def _seconds(measurement: Measurement, slowness: float) -> float:
+    return cpu_seconds(len(measurement.timings), slowness=slowness)
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ def _picks_in_use(settings: HookSettings, gpu: Hardware | None) -> Iterator[Find
         return
     if found is None:
         return
-    text = f"{settings.picks}: {counted(len(found.picks), 'pick')} for {found.device.name}"
+    text = f"{found.file}: {counted(len(found.picks), 'pick')} for {found.device.name}"
     if gpu is not None and gpu.key != found.device.key:
         yield warning("picks", f"{text}; none is used on {gpu.name}", f"unset {variable}, or name a file of this GPU")
     else:

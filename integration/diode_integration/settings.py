@@ -18,6 +18,7 @@ benchmark, neither DIODE_MODE nor DIODE_TOP_K is read.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from diode_integration.decide.abstention import Unknown, parse_unknown
 from diode_integration.decide.clock import Clock
 from diode_integration.decide.models import KnownModel, ModelSet, known_files
+from diode_integration.decide.notices import gpus_here
 from diode_integration.decide.ranking import Model
 from diode_store.devices.known import describe, find_device
 from diode_store.errors import DiodeError, ModelError, NoHardwareError, PicksError, SettingsError
@@ -104,7 +106,8 @@ class HookSettings:
     spool: Path | str | None = None
     """Folder that `diode-ingest` reads, for a record of each decision; "" for none."""
     picks: Picks | Path | str | None = None
-    """File by `diode lock` or ``torch_diode.lock``, whose kernels are kept before the model is asked; "" for none."""
+    """File by `diode lock` or ``torch_diode.lock``, whose kernels are kept before the model is asked; "" for none.
+    None: the file that `diode tune` made for a GPU of this machine, if there is one."""
     plain: bool | str | None = None
     """Let picks and models of flex attention, and picks of fused kernels, serve compiles without max-autotune as well;
     None: True. The environment gives text, "1" or "0"."""
@@ -130,6 +133,8 @@ class HookSettings:
         """Return the given options, completed from the environment."""
         given = cls(**options)
         found = {name: text for name, variable in VARIABLES.items() if (text := os.environ.get(variable))}
+        if os.environ.get(VARIABLES["picks"]) == "":
+            found["picks"] = ""
         if any(getattr(given, name) is not None for name in _HOW_MANY):
             found = {name: text for name, text in found.items() if name not in _HOW_MANY}
         if given.model is not None:
@@ -258,7 +263,7 @@ class HookSettings:
         Raises:
             PicksError: the picks cannot be used.
         """
-        named = self.picks
+        named = tuned_picks(hardware) if self.picks is None else self.picks
         if not named:
             return None
         try:
@@ -308,6 +313,22 @@ class HookSettings:
         """Return the names of the variables that set some of the options, in front of a message."""
         names = [VARIABLES[option] for option in options if option in self.from_environment]
         return f"{' and '.join(names)}: " if names else ""
+
+
+def tuned_picks(hardware: Hardware | None) -> Path | None:
+    """Return the picks file that `diode tune` made for a device; None without one.
+
+    Args:
+        hardware: the device; None for the GPUs of this machine. If their names are unknown, an only file counts.
+    """
+    with contextlib.suppress(ImportError, OSError):  # platformdirs may be missing in a compiling process
+        files = sorted(catalogue.user_picks_dir().glob("*.json"))
+        names = {hardware.name} if hardware is not None else gpus_here() if files else set()
+        if names is None:
+            return files[0] if len(files) == 1 else None
+        wanted = set(map(catalogue.user_picks, names))
+        return next((file for file in files if file in wanted), None)
+    return None
 
 
 def _corrections_of_one(path: Path, models: Sequence[KnownModel]) -> Corrections:

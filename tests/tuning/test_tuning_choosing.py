@@ -157,18 +157,6 @@ def test_any_op_with_kernels_on_the_device_is_a_target() -> None:
         named_problems(ProblemRequest(shapes=("scaled_mm:16x256x512",)), A100)
 
 
-def test_ops_that_no_model_learns(capsys: pytest.CaptureFixture[str]) -> None:
-    """A request of such ops alone is refused with the remedy; beside others they are left out with a note."""
-    texts = ("convolution:2x64x56x56:64x3x3", "flex_attention:1x2x512x64")
-    with pytest.raises(
-        SettingsError, match="`diode tune` does not measure convolution or flex_attention; time them with `diode"
-    ):
-        named_problems(ProblemRequest(shapes=texts), H200)
-    found = named_problems(ProblemRequest(shapes=("mm:64x64x64", *texts)), H200)
-    assert [problem.op for problem in found] == ["mm"]
-    assert "left out convolution, flex_attention, which `diode tune` does not measure" in capsys.readouterr().err
-
-
 def test_other_ops_have_companions_of_their_own() -> None:
     """The standard set has none, so layers of model families join them; they are chosen by their likeness as ever."""
     named = [parse_problem("scaled_mm:16x6144x4096/row"), parse_problem("grouped_mm:2048x4096x2048:8")]

@@ -51,7 +51,7 @@ def test_without_a_card_nothing_is_said(tmp_path: Path) -> None:
 
 def test_a_better_beginning_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """With both losses, on how many problems, and what to do."""
-    done = {"previous": None, "better_beginning": compared(1.053)["ab" * 32]}
+    done = {"model": "model.pt", "picks": None, "previous": None, "better_beginning": compared(1.053)["ab" * 32]}
     _print_done(done)
     printed = capsys.readouterr()
     assert "v4_model, from which the model started, is better on 103 problems of this device" in printed.err

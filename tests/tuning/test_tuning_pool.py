@@ -164,11 +164,11 @@ def test_what_is_left_out(tmp_path: Path) -> None:
     other = pool(absent, left_out=[one, *company])
     assert not set(company) & set(other.problems.values())
     both = [one, SweepProblem("bmm", 100, 100, 64, 7)]
-    with pytest.raises(SettingsError, match=r"^--leave-out has all requested products; name more products$"):
+    with pytest.raises(SettingsError, match=r"^--leave-out has all requested problems; name more$"):
         pool(absent, left_out=both)
     large = ProblemRequest(shapes=("mm:262144x262144x16384",))
     with pytest.raises(
-        SettingsError, match=r"^no requested product fits into the memory of NVIDIA H200; name smaller products$"
+        SettingsError, match=r"^no requested problem fits into the memory of NVIDIA H200; name smaller ones$"
     ):
         pool(absent, large)
 

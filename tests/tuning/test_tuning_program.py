@@ -8,7 +8,7 @@ import pytest
 
 from diode_collectors.inductor.device import detect_hardware
 from diode_store.errors import DiodeError, SettingsError
-from diode_tuning.program import list_products, resolved
+from diode_tuning.program import list_problems, resolved
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +21,7 @@ net = torch.compile(torch.nn.Sequential(torch.nn.Linear(SIZE, 128), torch.nn.GEL
 with torch.no_grad():
     net(torch.randn(48, SIZE))
     net(torch.randn(48, SIZE))
+torch.compile(torch.nn.Conv2d(4, 8, 3, 2, bias=False).requires_grad_(False), dynamic=False)(torch.randn(2, 4, 32, 32))
 torch.compile(torch.mm)(torch.randn(48, 64, dtype=torch.float64), torch.randn(64, 32, dtype=torch.float64))
 try:
     input()
@@ -45,22 +46,23 @@ def test_what_a_program_compiles(
     program.write_text(PROGRAM)
     (tmp_path / "beside.py").write_text("SIZE = 64")
     command = resolved(f"{program} --steps '2 3'")
-    listed = list_products(command, tmp_path / "programs", here, reuse=True)
+    listed = list_problems(command, tmp_path / "programs", here, reuse=True)
     assert listed.read_text().splitlines() == [
         "addmm:48x128x64/nt/fp32  # train/compiled",
         "addmm:48x32x128/nt/fp32  # train/compiled",
+        "convolution:2x4x32x32:8x3x3/nt/tf32/stride2  # train/compiled",
     ]
     out, err = capfd.readouterr()
     assert out == ""
     assert "it prints ['--steps', '2 3'] __main__" in err
-    assert "compiled 2 matrix products that can be measured; 1 other cannot" in " ".join(err.split())
+    assert "compiled 3 problems that can be measured (addmm 2, convolution 1); 1 other cannot" in " ".join(err.split())
     assert "it cannot read" in err
     assert "abstains" not in err
     program.unlink()
     program.write_text("raise SystemExit(7)")
-    assert list_products(command, tmp_path / "programs", here, reuse=True) == listed
+    assert list_problems(command, tmp_path / "programs", here, reuse=True) == listed
     with pytest.raises(DiodeError, match=r"train.py failed with exit status 7; fix the error above"):
-        list_products(command, tmp_path / "programs", here, reuse=False)
+        list_problems(command, tmp_path / "programs", here, reuse=False)
 
 
 @pytest.mark.long
@@ -69,12 +71,12 @@ def test_a_program_that_compiles_nothing_here(tmp_path: Path, here: set[bytes]) 
     program = tmp_path / "idle.py"
     program.write_text("import torch")
     with pytest.raises(
-        SettingsError, match=r"compiled no matrix product in its own process; check that it calls the compiled"
+        SettingsError, match=r"compiled no product, convolution or flex attention in its own process; check that"
     ):
-        list_products(str(program), tmp_path / "programs", here, reuse=False)
+        list_problems(str(program), tmp_path / "programs", here, reuse=False)
     program.write_text("import torch\ntorch.compile(torch.mm)(torch.randn(32, 64), torch.randn(64, 48))")
-    with pytest.raises(SettingsError, match=r"compiled matrix products only for .+; select that device with --device"):
-        list_products(str(program), tmp_path / "programs", {b"elsewhere"}, reuse=False)
+    with pytest.raises(SettingsError, match=r"compiled for .+ only; select that device with --device"):
+        list_problems(str(program), tmp_path / "programs", {b"elsewhere"}, reuse=False)
     assert not (tmp_path / "programs").exists()
 
 

@@ -42,6 +42,16 @@ def user_models_dir() -> Path:
     return data_dir() / "models"
 
 
+def user_picks_dir() -> Path:
+    """Return the folder of the picks files by `diode tune`, which need not exist."""
+    return user_models_dir().with_name("picks")
+
+
+def user_picks(device: str) -> Path:
+    """Return the path of the picks file by `diode tune` for a device, which need not exist."""
+    return user_picks_dir() / f"{name_for(device)}.json"
+
+
 def name_for(device: str) -> str:
     """Return the default name of a device's model: ``nvidia-h200`` for NVIDIA H200."""
     return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")

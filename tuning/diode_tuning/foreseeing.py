@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.problems.search_space import SearchSpace
 from diode_store.command_line.render import counted
-from diode_tuning import installing
+from diode_trainer import catalogue
+from diode_tuning import installing, pinning
 from diode_tuning.pool import FEWEST_PROBLEMS
 
 if TYPE_CHECKING:
@@ -27,24 +29,31 @@ def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
     """
     pool, run = job.pool, job.found(restart=restart)
     rounds = [each for each in run.plan.rounds if not each.is_measured]
-    spaces = {pool.space, *(SearchSpace.parse(each.search_space) for each in rounds)}
     done = pool.done(job.folder.spools())
-    by_space = {space: pool.known_and_left(space, done) for space in spaces}
-    known, unknown = by_space[pool.space]
+    known, unknown = pool.known_and_left(pool.space, done)
     chosen: dict[SweepProblem, None] = {}
     by_vendor: list[SweepProblem] = []
+    pinned: list[SweepProblem] = []
     choices, estimate_s = 0, 0.0
     for each in rounds:
         space = SearchSpace.parse(each.search_space)
-        estimate, (there, left) = pool.estimate(space), by_space[space]
-        left = [problem for problem in left if problem not in chosen]
-        found = pool.chosen([*there, *chosen], left, each.budget_s - each.spent_s, space)
-        chosen |= dict.fromkeys(found)
+        estimate = pool.estimate(space)
+        there, left = pool.known_and_left(space, done, is_pinned=each.is_pinned)
+        left_s = each.budget_s - each.spent_s
+        if each.is_pinned:
+            found = pool.in_time(left, left_s, space)
+            pinned += found
+        else:
+            left = [problem for problem in left if problem not in chosen]
+            found = pool.chosen([*there, *chosen], left, left_s, space)
+            chosen |= dict.fromkeys(found)
         if space.is_vendor:
             by_vendor += found
         else:
             choices += sum(map(estimate.choices, found))
         estimate_s += estimate.seconds(found)
+    by_op = Counter(problem.op for problem in pinned)
+    learned_alone = {op: number + len(pool.measured(0.0, done, ops=(op,))) for op, number in by_op.items()}
     goes_on_with = None if run.plan.rounds[0].problems is None else run.path.name
     measured = pool.measured(0.0, done)
     learned = measured | {problem.problem().key for problem in chosen.keys() - by_vendor}
@@ -53,16 +62,22 @@ def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
         "devices": [device.name for device in job.devices],
         "cores": pool.cores,
         "targets": len(pool.problems),
+        "pinned": dict(Counter(problem.op for problem in pool.pinned.values())),
         "left_out": pool.left_out,
         "measured_already": len(known),
         "rounds": [asdict(each) for each in run.plan.rounds],
         "budget_s": sum(each.budget_s - each.spent_s for each in rounds),
         "problems": len(chosen) - len(by_vendor),
+        "pinned_problems": len(pinned),
         "vendor_problems": len(by_vendor),
         "choices": choices,
         "estimate_s": estimate_s,
-        "too_few": _too_few(len(learned), job.enough_minutes(len(measured), unknown), goes_on=goes_on_with is not None),
-        "model": str(installing.target(job.hardware)),
+        "too_few": _too_few(len(learned), job.enough_minutes(len(measured), unknown), goes_on=goes_on_with is not None)
+        if pool.problems
+        else None,
+        "model": str(installing.target(job.hardware)) if pool.problems else None,
+        "attention_models": pinning.ops_to_learn(pool, job.hardware, learned_alone),
+        "picks": str(catalogue.user_picks(job.hardware.name)) if pool.pinned else None,
         "goes_on_with": goes_on_with,
     }
 

@@ -14,10 +14,11 @@ from diode_store.command_line.console import print_note, progress
 from diode_store.command_line.render import counted
 from diode_store.errors import DatasetError, DiodeError, HardwareError, ModelError, NoWarehouseError
 from diode_store.system.urls import redact
-from diode_tuning import installing
+from diode_trainer.data.dataset import NOT_LEARNED
+from diode_tuning import installing, pinning
 from diode_tuning.guiding import guide_by, guide_by_default
 from diode_tuning.plan import ROUND_PROBLEMS, Plan, Round, RunFolder, Stage, check_same
-from diode_tuning.pool import FEWEST_PROBLEMS, Pool
+from diode_tuning.pool import FEWEST_PROBLEMS, Pool, folds_for
 from diode_tuning.running import CommandFailedError, Commands, Output
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 _SPARE = 1.5
 """Planned problems per problem that is estimated to fit into a round's budget. The clock ends the round."""
-_PARTS_OF_ONE_FOLD = 5
-"""Number of parts, one of which a single fold holds out."""
 _MEMBERS = 12
 """Ensemble members of a model that starts from nothing. More members lose less here and take longer to train; see
 docs/results/tune-runs.md.
@@ -49,7 +48,7 @@ class TuneRequest:
     """A request to `diode tune`."""
 
     targets: ProblemRequest
-    """Products to tune for; the standard set if none are named."""
+    """Problems to tune for; the standard set if none are named."""
     budget_s: float
     """Seconds to measure one device model."""
     database: str
@@ -132,7 +131,7 @@ class TuningJob:
         if run.plan.rounds[0].problems is not None:
             print_note(f"continuing {run.path.name}")
         if self.request.left_out:
-            print_note(f"{counted(self.pool.left_out, 'product')} left out")
+            print_note(f"{counted(self.pool.left_out, 'problem')} left out")
             known = self.pool.measured(-math.inf) & {problem.problem().key for problem in self.request.left_out}
             if known:
                 told = f"{counted(len(known), 'product')} of --leave-out"
@@ -149,7 +148,9 @@ class TuningJob:
                     each.is_measured = True
                     run.plan.pass_on(number)
                     run.save()
-        return self._train(run, captures=captures)
+        pinned = self._pin(captures=captures)
+        trained = self._train(run, captures=captures) if self.pool.problems else self._trained(run, None)
+        return {**trained, **pinned}
 
     def _upgrade_if_new(self) -> None:
         from diode_store.warehouse.store import Store
@@ -165,14 +166,16 @@ class TuningJob:
         """Choose a round's problems unless they are chosen, measure them, and ingest the timings."""
         if each.problems is None:
             problems, guide = self.choose(number, each, run.path / "interim.pt")
-            if not problems and number == 1:
-                print_note(f"all requested products are measured; {self._more_to_measure()}")
+            if not problems and each is run.plan.rounds[0]:
+                what = "convolutions and calls of attention" if each.is_pinned else "products"
+                print_note(f"all requested {what} are measured; {self._more_to_measure()}")
             run.choose(number, problems, guide)
         is_vendor = SearchSpace.parse(each.search_space).is_vendor
         # An interruption during a sweep's start counts that start as spent, which may exceed this round's budget.
         left_s = each.budget_s if is_vendor else each.budget_s - each.spent_s
         if each.problems and left_s >= _LEAST_S:
-            up_to, by = counted(each.problems, "problem"), ", with vendor kernels only" if is_vendor else ""
+            by = ", attention and convolutions" if each.is_pinned else ", with vendor kernels only" if is_vendor else ""
+            up_to = counted(each.problems, "problem")
             print_note(f"round {number} of {len(run.plan.rounds)}: up to {up_to} in {left_s:.0f} s{by}")
             self._measure(run, number, each, left_s, kept)
         self._ingest(run.spool)
@@ -220,7 +223,9 @@ class TuningJob:
             interim: Path for a model of the rounds before.
         """
         space = SearchSpace.parse(each.search_space)
-        known, left = self.pool.known_and_left(space)
+        known, left = self.pool.known_and_left(space, is_pinned=each.is_pinned)
+        if each.is_pinned:
+            return left, {}
         model = None if self.pool.is_cpu or space.is_vendor or not left else self._model(number, interim)
         if model is None:
             problems = self.pool.chosen(known, left, _SPARE * each.budget_s, space)
@@ -286,11 +291,7 @@ class TuningJob:
                 f"{counted(problems, 'problem')} measured on {self.hardware.name}, but training needs"
                 f" {FEWEST_PROBLEMS}; {self._more(problems)}"
             )
-        folds = min(self.request.folds, problems)
-        if folds and problems * (1 - 1 / (folds if folds > 1 else _PARTS_OF_ONE_FOLD)) < FEWEST_PROBLEMS:
-            print_note(f"{problems} problems are too few to hold any out, so the model is not evaluated")
-            return 0
-        return folds
+        return folds_for(problems, self.request.folds)
 
     def enough_minutes(self, problems: int, left: Sequence[SweepProblem]) -> int | None:
         """Return the --budget, in minutes, that adds the problems missing to learn from; None if too few are left."""
@@ -331,17 +332,33 @@ class TuningJob:
             run.plan.fits = None  # the next run begins the fits anew
             run.save()
             raise
+        return self._trained(run, path, report)
+
+    def _trained(self, run: RunFolder, path: Path | None, training: Any = None) -> dict[str, Any]:
+        """End a run, and return its report; ``path`` is that of the model of products, if there is one."""
         run.plan.stage = Stage.DONE
         run.save()
         return {
             "hardware": self.hardware.name,
-            "model": str(path),
-            "sha256": installing.sha256_of(path),
+            "model": None if path is None else str(path),
+            "sha256": None if path is None else installing.sha256_of(path),
             "previous": run.plan.kept,
-            "better_beginning": installing.better_beginning(path),
+            "better_beginning": None if path is None else installing.better_beginning(path),
             "rounds": [asdict(each) for each in run.plan.rounds],
-            "training": report,
+            "training": training,
         }
+
+    def _pin(self, *, captures: bool) -> dict[str, Any]:
+        """Put the measured convolutions and calls of attention to use, and return what was made of them."""
+        if not self.pool.pinned:
+            return {"picks": None, "attention_models": []}
+        ops = tuple(dict.fromkeys(problem.op for problem in self.pool.pinned.values()))
+        picks = pinning.write_picks(self.request.database, self.devices[0], NOT_LEARNED)
+        if picks is None:
+            print_note(f"nothing was measured of {', '.join(ops)}; give a larger --budget")
+        output = Output.DROP if captures else Output.SHOW
+        models = pinning.train_attention(self._commands, self.pool, self.hardware, self.request.folds, output)
+        return {"picks": picks, "attention_models": models}
 
 
 def _digest(keys: Iterable[bytes]) -> str:

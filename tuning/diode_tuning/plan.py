@@ -36,7 +36,7 @@ _MOST_ROUNDS = 3
 """Limit on the rounds of a run. Each round starts a sweep and fits a model. More rounds brought no better models."""
 _PLAN, _LOCK = "plan.json", "lock"
 _RUN = re.compile(r"run-\d+")
-_VERSION = 2
+_VERSION = 3
 _WAIT_S = 20.0
 """Seconds to wait for the processes of a killed run to end."""
 
@@ -56,6 +56,8 @@ class Round:
     budget_s: float
     search_space: str
     """Configs to time, as text. A sample is guided if a model has picked some."""
+    is_pinned: bool = False
+    """True if it measures what a picks file names afterwards, False if it measures what a model learns."""
     problems: int | None = None
     """Number of planned problems, more than fit into the budget; None before they are chosen."""
     spent_s: float = 0.0

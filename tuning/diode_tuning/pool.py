@@ -1,8 +1,9 @@
-"""Products that a run can choose from, their order, and the number of kernels to time for each."""
+"""Problems that a run can choose from, their order, and the number of kernels to time for each."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,8 +15,9 @@ from diode_collectors.problems.selection import as_lowered
 from diode_collectors.sweep.already import measured_in_spool, measured_in_warehouse
 from diode_collectors.sweep.devices import check_can_be_timed
 from diode_collectors.sweep.report import Estimate
-from diode_store.command_line.console import progress
+from diode_store.command_line.console import print_note, progress
 from diode_store.errors import NoWarehouseError, SettingsError
+from diode_trainer.data.dataset import NOT_LEARNED
 from diode_tuning.choosing import choose
 from diode_tuning.decided import decided_by_near
 from diode_tuning.plan import Round, split
@@ -38,6 +40,8 @@ SAMPLE = 12
 """
 FEWEST_PROBLEMS = 10
 """Fewest problems that ``diode-train`` accepts. Repeated here because its module needs torch."""
+_PARTS_OF_ONE_FOLD = 5
+"""Number of parts, one of which a single fold holds out."""
 _LARGER = (SearchSpace("EXHAUSTIVE"), *(SearchSpace("SAMPLE", size) for size in (192, 96, 48, 24)))
 """Larger search spaces for few named products. The first for which there is time is used."""
 _COMPANY, _FEW = 60, 12
@@ -55,10 +59,15 @@ _LEAST_VENDOR_S = 5.0
 """Least seconds of that share: below this the start of a sweep would cost more than the share."""
 _MARGIN = 1.3
 """Allowed ratio of the actual to the estimated time of a larger search space."""
+_SMALLEST = SearchSpace("SAMPLE", SAMPLE)
+"""Search space of pinned problems if there is time for no larger one."""
 
 
 class Pool:
-    """Products that a device's model should be good at, and their measurements."""
+    """Products that a device's model should be good at, problems to pin, and their measurements.
+
+    No model of products learns attention and convolutions, so a picks file pins their fastest kernels.
+    """
 
     def __init__(
         self,
@@ -91,45 +100,74 @@ class Pool:
         """Configs to time for a problem that is one of many."""
         self._hardware, self._database = devices[0].hardware, database
         self.cores = cores or len(os.sched_getaffinity(0))
-        first, others = self._targets(request, left_out)
+        first, others, pinned = self._targets(request, left_out)
         self._first = {problem.problem().key: problem for problem in first}
         self.problems = self._first | {problem.problem().key: problem for problem in others}
-        self.asked = frozenset(self._first if self.is_named else (problem.problem().key for problem in others))
-        """Keys of the requested products."""
+        """Products by key."""
+        self.pinned = {problem.problem().key: problem for problem in pinned}
+        """Calls of flex attention and convolutions by key, as they were named."""
+        asked = self._first | self.pinned if self.is_named else (problem.problem().key for problem in others)
+        self.asked = frozenset(asked)
+        """Keys of the requested problems."""
 
     def _targets(
         self, request: ProblemRequest, left_out: Collection[SweepProblem]
-    ) -> tuple[list[SweepProblem], list[SweepProblem]]:
-        """Return the problems to measure first, and the problems to measure after them.
+    ) -> tuple[list[SweepProblem], list[SweepProblem], list[SweepProblem]]:
+        """Return the products to measure first, the products to measure after them, and the problems to pin.
 
         Raises:
-            SettingsError: the request cannot be understood, or no product is left.
-            HardwareError: none of the products would be timed.
+            SettingsError: the request cannot be understood, or no problem is left.
+            HardwareError: none of the problems would be timed.
         """
         device, out = self.devices[0], {_as_shape(problem) for problem in left_out}
         standard = standard_problems(device, request.dtypes) if not self.is_named else []
         asked = named_problems(request, device) if self.is_named else standard
         if not asked:
             raise SettingsError(
-                f"no requested product fits into the memory of {self._hardware.name}; name smaller products"
+                f"no requested problem fits into the memory of {self._hardware.name}; name smaller ones"
             )
         kept = [problem for problem in asked if _as_shape(problem) not in out]
         if not kept:
-            raise SettingsError("--leave-out has all requested products; name more products")
+            raise SettingsError("--leave-out has all requested problems; name more")
         # The sweep checks this too, but only after a plan is written that could only be given up.
         check_can_be_timed(kept, on_cpu=self.is_cpu)
         self.left_out = len(asked) - len(kept)
         if self.is_named:
-            count = (_FEW if self.is_cpu else _COMPANY) - len(kept)
-            return kept, companions(kept, device, count, lambda problem: _as_shape(problem) not in out)
+            products = [problem for problem in kept if problem.op not in NOT_LEARNED]
+            count = (_FEW if self.is_cpu else _COMPANY) - len(products)
+            company = companions(products, device, count, lambda problem: _as_shape(problem) not in out)
+            return products, company, [problem for problem in kept if problem.op in NOT_LEARNED]
         decided = decided_by_near(self._database, self._hardware)
-        return [each for each in decided if device.fits(each) and _as_shape(each) not in out], kept
+        return [each for each in decided if device.fits(each) and _as_shape(each) not in out], kept, []
 
     def rounds(self, budget_s: float) -> list[Round]:
         """Return the rounds of a run with this budget.
 
-        Few named products get a round of their own, with as many kernels as there is time for.
+        Problems to pin come first. Few named products get a round of their own, with as many kernels as there is time
+        for.
         """
+        pinned = self._pinned_round(budget_s)
+        if not self.problems:
+            return pinned
+        return [*pinned, *self._rounds_of_products(budget_s - sum(each.budget_s for each in pinned))]
+
+    def _pinned_round(self, budget_s: float) -> list[Round]:
+        """Return the round of the problems to pin; none without such problems.
+
+        Its share of the budget is theirs of the named problems. The largest search space for which there is time is
+        used, and what it leaves goes to the products.
+        """
+        if not self.pinned:
+            return []
+        share_s = budget_s * len(self.pinned) / len(self.asked)
+        for space in (*_LARGER, _SMALLEST):
+            _, left = self.known_and_left(space, is_pinned=True)
+            needed_s = _MARGIN * self.estimate(space).seconds(left)
+            if needed_s <= share_s:
+                return [Round(needed_s, str(space), is_pinned=True)]
+        return [Round(share_s, str(_SMALLEST), is_pinned=True)]
+
+    def _rounds_of_products(self, budget_s: float) -> list[Round]:
         company = [problem for key, problem in self.problems.items() if key not in self._first]
         if self.is_named and not self.is_cpu:
             company_s = _MARGIN * self.estimate(self.space).seconds(company)
@@ -171,7 +209,9 @@ class Pool:
             found |= measured_in_warehouse(self._database)
         return found
 
-    def measured(self, size: float = 0.0, done: set[DoneKey] | None = None) -> set[bytes]:
+    def measured(
+        self, size: float = 0.0, done: set[DoneKey] | None = None, *, ops: Collection[str] | None = None
+    ) -> set[bytes]:
         """Return the keys of the problems measured on this device in search spaces of at least a size.
 
         Problems with only vendor kernels timed do not count, unless ``size`` is at most that of ``VENDOR``.
@@ -179,19 +219,29 @@ class Pool:
         Args:
             size: Size of the smallest search space that counts.
             done: Measured problems; None asks the warehouse.
+            ops: Ops that count; None for products.
         """
         found = self.done() if done is None else done
-        ours = (each for each in found if each.hardware == self._hardware.key)
+        wanted = (each for each in found if (each.op not in NOT_LEARNED if ops is None else each.op in ops))
+        ours = (each for each in wanted if each.hardware == self._hardware.key)
         return {each.problem for each in ours if _size(each.search_space) >= size}
 
     def known_and_left(
-        self, space: SearchSpace, done: set[DoneKey] | None = None
+        self, space: SearchSpace, done: set[DoneKey] | None = None, *, is_pinned: bool = False
     ) -> tuple[list[SweepProblem], list[SweepProblem]]:
         """Return the products measured on this device with the kernels of ``space``, and the remaining products.
 
-        In a larger search space than usual, only named products remain. ``done`` has the measured problems; None asks
-        the warehouse.
+        In a larger search space than usual, only named products remain.
+
+        Args:
+            space: Search space.
+            done: Measured problems; None asks the warehouse.
+            is_pinned: True for the problems to pin instead of the products.
         """
+        if is_pinned:
+            there = self.measured(space.size, done, ops=NOT_LEARNED)
+            known = [problem for key, problem in self.pinned.items() if key in there]
+            return known, [problem for key, problem in self.pinned.items() if key not in there]
         measured = self.measured(space.size, done)
         wanted = self._first if space.size > self.space.size else self.problems
         known = [problem for key, problem in self.problems.items() if key in measured]
@@ -234,9 +284,25 @@ class Pool:
                 found += [some[i] for i in order]
         return found
 
+    def in_time(self, problems: Sequence[SweepProblem], budget_s: float, space: SearchSpace) -> list[SweepProblem]:
+        """Return the first problems, as many as a budget is estimated to time in a search space, at least one."""
+        estimate = self.estimate(space)
+        costs_s = itertools.accumulate(estimate.seconds([problem]) for problem in problems)
+        ends = sum(cost_s <= budget_s for cost_s in costs_s)
+        return list(problems[: max(ends, 1)])
+
     def shares_kernels(self, space: SearchSpace) -> bool:
         """Return whether problems share kernels: all but the few that are timed with many kernels."""
         return not self.is_cpu and space == self.space
+
+
+def folds_for(problems: int, folds: int) -> int:
+    """Return the number of folds to evaluate a model by: none, with a note, if there are too few to hold any out."""
+    folds = min(folds, problems)
+    if folds and problems * (1 - 1 / (folds if folds > 1 else _PARTS_OF_ONE_FOLD)) < FEWEST_PROBLEMS:
+        print_note(f"{problems} problems are too few to hold any out, so the model is not evaluated")
+        return 0
+    return folds
 
 
 def _as_shape(problem: SweepProblem) -> SweepProblem:

@@ -1,4 +1,4 @@
-"""Products that a user's program compiles: run the program once and record the hook's decisions.
+"""Problems that a user's program compiles: run the program once and record the hook's decisions.
 
 The program runs in zero mode, which benchmarks nothing and keeps the vendor kernels if no model knows the device.
 """
@@ -11,6 +11,7 @@ import os
 import shlex
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,6 @@ from diode_store.decisions import DecisionRecord
 from diode_store.errors import CodecError, DiodeError, SegmentError, SettingsError
 from diode_store.processes.programs import run_python
 from diode_store.system.files import real_path
-from diode_trainer.data.dataset import NOT_LEARNED
 from diode_tuning.plan import write
 
 if TYPE_CHECKING:
@@ -42,24 +42,25 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 _SETTINGS = {
     "DIODE_MODE": "zero",
     "DIODE_UNKNOWN": "vendor",
+    "DIODE_PICKS": "",
     "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM": "1",
-    # A graph from a cache is not lowered, so its products would be missing.
+    # A graph from a cache is not lowered, so its problems would be missing.
     "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
     "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "0",
     "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
     "TORCHINDUCTOR_AUTOGRAD_REMOTE_CACHE": "0",
 }
-_UNSET = ("DIODE_DISABLE", "DIODE_MODEL", "DIODE_PICKS", "DIODE_CORRECTIONS", "DIODE_REPORT")
+_UNSET = ("DIODE_DISABLE", "DIODE_MODEL", "DIODE_PLAIN", "DIODE_CORRECTIONS", "DIODE_REPORT")
 """Settings that would change or prevent the hook's decisions."""
 
 
-def list_products(command: str, folder: Path, hardware: Collection[bytes], *, reuse: bool) -> Path:
-    """Run a program, write the products that it compiles to a shape set, and return that file's path.
+def list_problems(command: str, folder: Path, hardware: Collection[bytes], *, reuse: bool) -> Path:
+    """Run a program, write the problems that it compiles to a shape set, and return that file's path.
 
     Args:
         command: Command as ``resolved`` returns it.
         folder: Folder of the programs' shape sets.
-        hardware: Keys of the devices whose products are wanted.
+        hardware: Keys of the devices whose problems are wanted.
         reuse: Use the shape set of an earlier run of the same command, if there is one.
 
     Raises:
@@ -70,9 +71,9 @@ def list_products(command: str, folder: Path, hardware: Collection[bytes], *, re
     words = shlex.split(command)
     listed = folder / f"{_digest(words, hardware)}.txt"
     if reuse and listed.exists():
-        print_note(f"using the products that {words[0]} compiled before")
+        print_note(f"using the problems that {words[0]} compiled before")
         return listed
-    print_note(f"running {words[0]} to list its matrix products")
+    print_note(f"running {words[0]} to list its products, convolutions and calls of flex attention")
     with tempfile.TemporaryDirectory(prefix="diode-tune-") as spool:
         _run(words, spool)
         found = list(_decisions(Path(spool)))
@@ -82,7 +83,8 @@ def list_products(command: str, folder: Path, hardware: Collection[bytes], *, re
         raise SettingsError(_why_none(words[0], found, hardware))
     left = len(compiled) - len(problems)
     others = f"; {counted(left, 'other')} cannot" if left else ""
-    print_note(f"{words[0]} compiled {counted(len(problems), 'matrix product')} that can be measured{others}")
+    ops = ", ".join(f"{op} {number:,}" for op, number in sorted(Counter(problem.op for problem in problems).items()))
+    print_note(f"{words[0]} compiled {counted(len(problems), 'problem')} that can be measured ({ops}){others}")
     write(listed, as_text(problems))
     return listed
 
@@ -126,10 +128,8 @@ def _decisions(spool: Path) -> Iterator[DecisionRecord]:
 
 
 def _problems(shapes: Iterable[ProblemShape], name: str) -> Iterator[SweepProblem]:
-    """Yield the products that a sweep can time and a model learns."""
+    """Yield the problems that a sweep can time."""
     for shape in shapes:
-        if shape.op in NOT_LEARNED:
-            continue
         with contextlib.suppress(SettingsError):  # another op or dtype, or an odd layout
             yield SweepProblem.of_shape(shape, f"{name}/compiled")
 
@@ -137,10 +137,10 @@ def _problems(shapes: Iterable[ProblemShape], name: str) -> Iterator[SweepProble
 def _why_none(program: str, decisions: list[DecisionRecord], hardware: Collection[bytes]) -> str:
     elsewhere = sorted({d.hardware.name for d in decisions if d.hardware.key not in hardware})
     if elsewhere:
-        return f"{program} compiled matrix products only for {', '.join(elsewhere)}; select that device with --device"
+        return f"{program} compiled for {', '.join(elsewhere)} only; select that device with --device"
     if decisions:
-        return f"a sweep can measure none of the matrix products that {program} compiled; name products with --shape"
+        return f"a sweep can measure nothing of what {program} compiled; name problems with --shape"
     return (
-        f"{program} compiled no matrix product in its own process; check that it calls the compiled function"
-        " there, not in a child process"
+        f"{program} compiled no product, convolution or flex attention in its own process; check that it calls the"
+        " compiled function there, not in a child process"
     )

@@ -13,10 +13,8 @@ from diode_collectors.problems.selection import ProblemRequest, select_problems
 from diode_collectors.sweep.devices import with_kernels
 from diode_store.candidates.operands import ACCESS_BYTES
 from diode_store.command_line.console import print_note
-from diode_store.errors import SettingsError
 from diode_store.ops import standard_ops
 from diode_store.ops.work import itemsize
-from diode_trainer.data.dataset import NOT_LEARNED
 from diode_tuning.choosing import nearest
 
 if TYPE_CHECKING:
@@ -64,7 +62,7 @@ def named_problems(request: ProblemRequest, device: SweepDevice) -> list[SweepPr
     """Return the different problems of a request that fit a device; none if the request names none.
 
     Raises:
-        SettingsError: the request cannot be understood, or no model learns from its ops.
+        SettingsError: the request cannot be understood.
         HardwareError: the device has no kernels to choose from for any requested op.
     """
     if not is_any_named(request):
@@ -73,23 +71,7 @@ def named_problems(request: ProblemRequest, device: SweepDevice) -> list[SweepPr
     found, left_out = with_kernels(found, [device])
     if left_out:
         print_note(left_out)
-    return [problem for problem in _learned(found) if device.fits(problem)]
-
-
-def _learned(problems: Sequence[SweepProblem]) -> list[SweepProblem]:
-    """Return the problems of ops that models learn; a note names the others.
-
-    Raises:
-        SettingsError: no model learns any of them.
-    """
-    others = sorted({problem.op for problem in problems if problem.op in NOT_LEARNED})
-    found = [problem for problem in problems if problem.op not in NOT_LEARNED]
-    remedy = "time them with `diode collect` and keep their fastest kernels with `diode lock`"
-    if others and not found:
-        raise SettingsError(f"`diode tune` does not measure {' or '.join(others)}; {remedy}")
-    if others:
-        print_note(f"left out {', '.join(others)}, which `diode tune` does not measure; {remedy}")
-    return found
+    return [problem for problem in found if device.fits(problem)]
 
 
 def companions(

@@ -18,12 +18,14 @@ from diode_store.candidates.default_space import DEFAULT_CONFIGS, LARGEST_BLOCK,
 from diode_store.candidates.operands import has_whole_rows
 from diode_store.candidates.pipelining import gemm_kernel
 from diode_store.devices.known import NVIDIA
+from diode_store.ops import OPS
 from diode_store.ops.work import itemsize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from diode_collectors.problems.search_space import SearchSpace
+    from diode_store.records import ProblemShape
 
 CPU_SECONDS_PER_CHOICE = 0.22
 """Seconds of one core to compile and time one kernel.
@@ -43,6 +45,8 @@ set.
 """
 SLOW_FLOAT32_FACTOR = 15
 """Ratio of compile times: fp32 without TF32 to other dtypes. It varies by a factor of three."""
+SLOW_ATTENTION_FACTOR, SLOW_CONVOLUTION_FACTOR = 10, 3
+"""Ratios of the seconds for a kernel of flex attention, and of a convolution, to those for one of a product."""
 GPU_SECONDS_PER_CHOICE = 0.005
 """Seconds of the device to time one kernel. This and the next constant come from sweeps on an NVIDIA H200."""
 GPU_SECONDS_PER_PROBLEM = 0.1
@@ -187,14 +191,21 @@ def seconds_estimate(
         timing += GPU_SECONDS_PER_PROBLEM
         if shares_kernels and problem.entry.is_standard and has_whole_rows(problem):
             new = round(NEW_SHARE * choices)
-        compiling += cpu_seconds(new, is_slow=problem.dtype == FLOAT32 and not problem.allow_tf32)
+        compiling += cpu_seconds(new, slowness=slowness_of(problem.shape))
         compiling += (choices - new) * CPU_SECONDS_PER_SHARED_CHOICE
     return max(compiling / max(cores, 1), timing / max(devices, 1))
 
 
-def cpu_seconds(choices: int, *, is_slow: bool = False) -> float:
-    """Return the seconds of one core for a problem with ``choices``. ``is_slow`` means fp32 without TF32."""
-    return CPU_SECONDS_PER_PROBLEM + choices * CPU_SECONDS_PER_CHOICE * (SLOW_FLOAT32_FACTOR if is_slow else 1)
+def slowness_of(shape: ProblemShape) -> float:
+    """Return the ratio of the seconds for one of a problem's kernels to those for one of a usual product."""
+    if not OPS[shape.op].has_matrices:
+        return SLOW_ATTENTION_FACTOR if OPS[shape.op].is_attention else SLOW_CONVOLUTION_FACTOR
+    return SLOW_FLOAT32_FACTOR if shape.arithmetic == FLOAT32 else 1
+
+
+def cpu_seconds(choices: int, *, slowness: float = 1) -> float:
+    """Return the seconds of one core for a problem with ``choices``; ``slowness_of`` explains ``slowness``."""
+    return CPU_SECONDS_PER_PROBLEM + choices * CPU_SECONDS_PER_CHOICE * slowness
 
 
 def _output_bytes(problem: SweepProblem) -> int:

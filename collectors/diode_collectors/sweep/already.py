@@ -40,6 +40,8 @@ class DoneKey(NamedTuple):
     """Seed of the sample of configs; None for a search space without a sample."""
     write_flush: bool = False
     """True if timed behind a flush that writes, as in ``TimingMethod.has_write_flush``."""
+    op: str = ""
+    """Op of the problem."""
 
     @classmethod
     def of(
@@ -54,7 +56,7 @@ class DoneKey(NamedTuple):
     ) -> DoneKey:
         """Return the key of an actual or planned measurement."""
         keys = problem.key, hardware.key, environment.key
-        return cls.of_keys(*keys, search_space, sample_seed, write_flush=write_flush)
+        return cls.of_keys(*keys, search_space, sample_seed, write_flush=write_flush, op=problem.op)
 
     @classmethod
     def of_keys(
@@ -66,11 +68,12 @@ class DoneKey(NamedTuple):
         sample_seed: int | None,
         *,
         write_flush: bool,
+        op: str,
     ) -> DoneKey:
         """Return the key from content keys."""
         space = search_space or ""
         seed = sample_seed if space.startswith(DRAWN) else None
-        return cls(problem, hardware, environment, space, seed, write_flush)
+        return cls(problem, hardware, environment, space, seed, write_flush, op)
 
 
 def measured_in_spool(directory: Path) -> set[DoneKey]:
@@ -105,7 +108,7 @@ def measured_in_warehouse(url: str) -> set[DoneKey]:
 
     measured, problems = schema.measurements, schema.problems
     devices, environments = schema.hardware, schema.environments
-    keys = problems.c.key, devices.c.key, environments.c.key
+    keys = problems.c.key, devices.c.key, environments.c.key, problems.c.op
     query = (
         sa.select(*keys, measured.c.search_space, measured.c.sample_seed, measured.c.flush_l2, measured.c.regime)
         .join_from(measured, problems, measured.c.problem_id == problems.c.id)
@@ -118,8 +121,10 @@ def measured_in_warehouse(url: str) -> set[DoneKey]:
     with Store.open(url) as store, store.engine.connect() as connection:
         rows = connection.execute(query)
         return {
-            DoneKey.of_keys(bytes(p), bytes(h), bytes(e), space, seed, write_flush=_write_flush(flush_l2, regime))
-            for p, h, e, space, seed, flush_l2, regime in rows
+            DoneKey.of_keys(
+                bytes(p), bytes(h), bytes(e), space, seed, write_flush=_write_flush(flush_l2, regime), op=op
+            )
+            for p, h, e, op, space, seed, flush_l2, regime in rows
         }
 
 

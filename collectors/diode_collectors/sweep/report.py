@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 from diode_collectors.problems.choices import (
     CPP_CHOICES,
     CPU_SECONDS_PER_CPP_PROBLEM,
-    SLOW_FLOAT32_FACTOR,
     count_choices,
     seconds_estimate,
+    slowness_of,
 )
-from diode_collectors.problems.problem import FLOAT32
 from diode_store.command_line.console import print_error, print_note, print_pairs, print_rows
 from diode_store.command_line.render import counted
 from diode_store.devices.known import describe
@@ -66,8 +65,7 @@ class Estimate:
     def weight(self, problem: SweepProblem) -> float:
         """Return a problem's time relative to other problems."""
         compiles = not self._device.is_cpu and not self._space.is_vendor
-        slow = compiles and problem.dtype == FLOAT32 and not problem.allow_tf32
-        return self.choices(problem) * (SLOW_FLOAT32_FACTOR if slow else 1)
+        return self.choices(problem) * (slowness_of(problem.shape) if compiles else 1)
 
     def seconds(self, problems: Sequence[SweepProblem]) -> float:
         """Return the seconds for all problems."""

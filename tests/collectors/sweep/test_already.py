@@ -42,7 +42,7 @@ def key_of(measurement: Measurement) -> DoneKey:
     """Return its key, worked out by hand."""
     m = measurement
     keys = m.problem.key, m.hardware.key, m.environment.key
-    return DoneKey(*keys, m.search_space or "", m.sample_seed, m.timing_method.regime == WRITE_FLUSH)
+    return DoneKey(*keys, m.search_space or "", m.sample_seed, m.timing_method.regime == WRITE_FLUSH, m.problem.op)
 
 
 def put_all(directory: Path, measurements: Iterable[Measurement], name: str = "a.seg") -> Path:
@@ -72,7 +72,8 @@ def test_a_seed_matters_to_samples_only(spool: Path, space: str | None) -> None:
     """What lists every config is the same whatever seed was given."""
     put_all(spool, [swept(1, space, seed=3)])
     base = sample(1)
-    assert measured_in_spool(spool) == {DoneKey(base.problem.key, HARDWARE.key, ENVIRONMENT.key, space or "", None)}
+    keys = base.problem.key, HARDWARE.key, ENVIRONMENT.key
+    assert measured_in_spool(spool) == {DoneKey(*keys, space or "", None, op=base.problem.op)}
 
 
 def test_every_segment_of_a_spool_counts(spool: Path) -> None:

@@ -31,7 +31,7 @@ class _Options:
     ] = "10m"
     shape: Annotated[
         list[str] | None,
-        typer.Option("--shape", metavar="OP:MxNxK[:B]", help="Product to tune for; can be repeated."),
+        typer.Option("--shape", metavar="OP:MxNxK[:B]", help="Problem to tune for; can be repeated."),
     ] = None
     shapeset: Annotated[
         list[Path] | None,
@@ -48,12 +48,13 @@ class _Options:
         typer.Option(
             "--from-script",
             metavar="'FILE [ARG...]'",
-            help="Python program whose products to tune for. It runs once, with --dry-run too.",
+            help="Python program whose products, convolutions and calls of flex attention to tune for. It runs once,"
+            " with --dry-run too.",
         ),
     ] = None
     leave_out: Annotated[
         list[Path] | None,
-        typer.Option("--leave-out", metavar="FILE", help="Shape set of products not to measure, in any dtype."),
+        typer.Option("--leave-out", metavar="FILE", help="Shape set of problems not to measure, in any dtype."),
     ] = None
     dtype: Annotated[
         list[str] | None,
@@ -84,8 +85,8 @@ class _Options:
 def tune(*, options: _Options, database: DatabaseOption, as_json: JsonOption = False) -> None:
     """Plan, sweep, ingest, train, evaluate, and install the model for `import torch_diode`.
 
-    Without named products it tunes for a standard set. After an interruption the same command goes on. A later run adds
-    to the measurements and replaces the model, keeping a copy of the one before.
+    Without named problems it tunes for a standard set of products. After an interruption the same command goes on. A
+    later run adds to the measurements and replaces the model, keeping a copy of the one before.
     """
     from diode_tuning.foreseeing import foresee
     from diode_tuning.job import left_to_do
@@ -118,7 +119,7 @@ def _jobs(options: _Options, database: str) -> list[TuningJob]:
     from diode_trainer.catalogue import name_for
     from diode_tuning.job import TuningJob, group_devices
     from diode_tuning.plan import DeviceFolder, check_same
-    from diode_tuning.program import list_products
+    from diode_tuning.program import list_problems
 
     if options.hardware is not None and not options.dry_run:
         raise typer.BadParameter(
@@ -142,7 +143,7 @@ def _jobs(options: _Options, database: str) -> list[TuningJob]:
         if request.script is not None:
             hardware = {devices[0].hardware.key for devices in groups}
             programs = data_dir() / "tune" / "programs"
-            listed = list_products(request.script, programs, hardware, reuse=bool(unfinished))
+            listed = list_problems(request.script, programs, hardware, reuse=bool(unfinished))
             shapesets = (*request.targets.shapesets, listed)
             request = replace(request, targets=replace(request.targets, shapesets=shapesets))
         return [TuningJob(devices, request, folder, cores) for devices, folder in zip(groups, folders, strict=True)]
@@ -198,14 +199,25 @@ def _print_foreseen(found: dict[str, Any]) -> None:
     gpus = ", ".join(found["devices"])
     typer.echo(f"device    {found['hardware']} ({gpus})")
     left_out = f"; {found['left_out']:,} left out" if found["left_out"] else ""
-    typer.echo(f"products  {found['targets']:,}, {found['measured_already']:,} of them measured{left_out}")
+    if found["targets"]:
+        typer.echo(f"products  {found['targets']:,}, {found['measured_already']:,} of them measured{left_out}")
+    if found["pinned"]:
+        typer.echo(f"others    {', '.join(f'{op} {number:,}' for op, number in found['pinned'].items())}")
     more = f", and {found['vendor_problems']:,} with vendor kernels only" if found["vendor_problems"] else ""
     typer.echo(
         f"measures  {counted(len(found['rounds']), 'round')}, {found['budget_s']:.0f} s in all: about"
-        f" {counted(found['problems'], 'problem')} and {counted(found['choices'], 'kernel')}{more}"
+        f" {counted(found['problems'] + found['pinned_problems'], 'problem')} and"
+        f" {counted(found['choices'], 'kernel')}{more}"
     )
-    typer.echo(f"then      trains and evaluates a model, which takes minutes on {counted(found['cores'], 'core')}")
-    typer.echo(f"model     {found['model']}")
+    models = [*(["products"] if found["model"] else []), *found["attention_models"]]
+    if models:
+        what = f"{'a model' if len(models) == 1 else 'models'} of {', '.join(models)}"
+        cores = counted(found["cores"], "core")
+        typer.echo(f"then      trains and evaluates {what}, which takes minutes on {cores}")
+    if found["model"]:
+        typer.echo(f"model     {found['model']}")
+    if found["picks"]:
+        typer.echo(f"picks     {found['picks']}")
     if found["goes_on_with"]:
         print_note(f"the interrupted run {found['goes_on_with']} would continue")
     if found["too_few"]:
@@ -215,6 +227,8 @@ def _print_foreseen(found: dict[str, Any]) -> None:
 def _print_done(found: dict[str, Any]) -> None:
     if found["previous"]:
         typer.echo(f"before {found['previous']}")
+    if found["picks"]:
+        typer.echo(f"picks  {found['picks']['file']}: {counted(found['picks']['picks'], 'pick')}")
     better = found["better_beginning"]
     if better:
         ours, theirs = (f"{100 * (better[name] - 1):.1f}%" for name in ("regret_at_1", "its_regret_at_1"))
@@ -223,4 +237,5 @@ def _print_done(found: dict[str, Any]) -> None:
             f"{better['name']}, from which the model started, is better on {problems} of this device: its first choice"
             f" loses {theirs}, the new model's {ours}. Run `diode tune` again to add measurements"
         )
-    typer.echo("use    import torch_diode in a new process; no further setup is needed")
+    if found["model"] or found["picks"]:
+        typer.echo("use    import torch_diode in a new process; no further setup is needed")
