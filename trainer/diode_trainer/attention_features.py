@@ -137,11 +137,6 @@ class AttentionInputs:
         self.configs, self.possible = _of_configs(shape, describe(hardware), columns)
         """Shapes (C, n), in the order of ``CONFIG_FEATURES``, and (n,)."""
 
-    def rows(self, some: NDArray[np.intp]) -> Floats:
-        """Return the features of some configs, followed by those of the problem and ones, shape (C + P + 1, s)."""
-        alike = np.repeat(np.append(self.problem, np.float32(1))[:, None], len(some), 1)
-        return np.concatenate((self.configs[:, some], alike))
-
 
 def attention_problem_features(shape: ProblemShape, hardware: Hardware) -> Floats:
     """Return the features of a problem alone, shape (P,), in the order of ``PROBLEM_FEATURES``."""

@@ -25,6 +25,8 @@ again for each size that scales them down. Ten problems with 50 sampled from the
 """
 MATMUL_PURPOSE = "matmul_kernel_runtime_prediction"
 ATTENTION_PURPOSE = "attention_kernel_runtime_prediction"
+CONVOLUTION_PURPOSE = "convolution_kernel_runtime_prediction"
+PURPOSES = (MATMUL_PURPOSE, ATTENTION_PURPOSE, CONVOLUTION_PURPOSE)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.ops import OPS
 from diode_store.ops.attending import FORWARD
+from diode_store.ops.convolving import BETWEEN, DILATION
 from diode_store.ops.grouping import BATCH, COLUMNS, DEPTH, ROWS
 from diode_store.records import ProblemShape
 from diode_trainer.covered import CoveredHardware, labels
@@ -19,15 +20,18 @@ if TYPE_CHECKING:
 _LEFT_OUT = {"fast_accum": False, "bias": False, "b_dtype": "that of A"}
 """Values of dimensions that a problem leaves out."""
 _HEAD_SIZE, _VALUE_SIZE = "head_size", "value_size"
+_SPATIAL, _DILATED = "spatial_sizes", "dilated"
 _TOLD_AS = {
     "fast_accum": "fast accumulation",
     "out_dtype": "output dtype",
     "b_dtype": "dtype of B",
     _HEAD_SIZE: "head size",
     _VALUE_SIZE: "head size of values",
+    _SPATIAL: "number of spatial sizes",
+    _DILATED: "dilation",
 }
 _HALVES = ("bfloat16", "float16")
-"""Dtypes whose kernels of attention do the same work at the same speed."""
+"""Dtypes whose kernels of attention and convolutions do the same work at the same speed."""
 _SIZES = ("b", "m", "n", "k")
 _DIVIDED = {ROWS: "m", COLUMNS: "n", DEPTH: "k"}
 
@@ -44,9 +48,11 @@ class Miss(NamedTuple):
 
 
 def has_own_domain(op: str) -> bool:
-    """Return whether an op needs a domain of its own: it is scaled, grouped or summed, or has an output of its own."""
+    """Return whether an op needs a domain of its own: it is no plain product, or has an output of its own."""
     entry = OPS.get(op)
-    return entry is not None and bool(entry.is_scaled or entry.is_grouped or entry.out_dtype or entry.products > 1)
+    if entry is None:
+        return False
+    return bool(entry.is_convolution or entry.is_scaled or entry.is_grouped or entry.out_dtype or entry.products > 1)
 
 
 @dataclass(frozen=True)
@@ -83,8 +89,9 @@ class OpDomain:
             covered: returns the values that enough of the problems have.
         """
         dtypes, layouts = covered(shape.arithmetic for shape in shapes), covered(shape.layout for shape in shapes)
-        if shapes and OPS[shapes[0].op].is_attention:
-            dtypes, layouts = tuple(sorted({*dtypes, *(_HALVES if set(_HALVES) & set(dtypes) else ())})), ()
+        if shapes and not OPS[shapes[0].op].has_matrices:
+            dtypes = tuple(sorted({*dtypes, *(_HALVES if set(_HALVES) & set(dtypes) else ())}))
+            layouts = () if OPS[shapes[0].op].is_attention else layouts
         return cls(
             hardware=tuple(hardware),
             dtypes=dtypes,
@@ -175,6 +182,8 @@ def _names(shapes: Sequence[ProblemShape]) -> tuple[str, ...]:
     if not shapes or not has_own_domain(shapes[0].op):
         return ()
     entry = OPS[shapes[0].op]
+    if entry.is_convolution:
+        return (_SPATIAL, _DILATED)
     if entry.is_attention:
         # Of families with another head size, forward models chose kernels that spill; the other models did not.
         return (_HEAD_SIZE, _VALUE_SIZE) if shapes[0].op == FORWARD else ()
@@ -186,6 +195,10 @@ def _names(shapes: Sequence[ProblemShape]) -> tuple[str, ...]:
 def _value(shape: ProblemShape, name: str) -> Scalar:
     if name == "out_dtype":
         return shape.out_dtype
+    if name == _SPATIAL:
+        return str(shape.dimension("kernel", "1")).count(BETWEEN) + 1
+    if name == _DILATED:
+        return shape.dimension(DILATION) is not None
     if name == _HEAD_SIZE:
         return shape.k
     if name == _VALUE_SIZE:

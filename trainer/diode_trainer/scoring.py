@@ -15,8 +15,7 @@ import numpy as np
 
 from diode_store.candidates.pipelining import kernels_of
 from diode_store.devices.descriptor import describe
-from diode_trainer.attention_features import AttentionInputs
-from diode_trainer.feature_kinds import is_attention
+from diode_trainer.feature_kinds import alone_inputs, is_alone, rows
 from diode_trainer.features import GENERATED, ListFeatures, ModelInputs
 from diode_trainer.uncertainty import MOST_TOGETHER, tried_in_turn
 from diode_trainer.work import Work
@@ -168,8 +167,8 @@ class Scorer:
             columns: n configs.
             exact: let all members score every config.
         """
-        if is_attention(shape.op):
-            return self._of_attention(shape, hardware, columns)
+        if is_alone(shape.op):
+            return self._of_alone(shape, hardware, columns)
         work = Work(shape, describe(hardware))
         listed = self._listed(columns, work.kind(columns))
         inputs = ModelInputs(work, listed.features)
@@ -192,14 +191,14 @@ class Scorer:
         member_logs = members + np.float32(math.log(inputs.roofline_us))
         return Prediction(runtime_us, finalists, member_logs, kernels)
 
-    def _of_attention(self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> Prediction:
+    def _of_alone(self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> Prediction:
         """Return the predictions of all members for a short list."""
-        inputs = AttentionInputs(shape, hardware, columns)
+        inputs = alone_inputs(shape, hardware, columns)
         usable = inputs.possible
         if self._templates:
             usable = usable & columns.template_mask(self._templates.__contains__)
         finalists = np.flatnonzero(usable)
-        members = self._members.score_all(inputs.rows(finalists)) + np.float32(math.log(inputs.roofline_us))
+        members = self._members.score_all(rows(inputs, finalists)) + np.float32(math.log(inputs.roofline_us))
         runtime_us = np.full(len(columns), np.inf)
         runtime_us[finalists] = np.exp(members.mean(0, dtype=np.float64))
         return Prediction(runtime_us, finalists, members)

@@ -212,14 +212,14 @@ def rm(
 def _default_name(name: str, defaults: Sequence[str]) -> str:
     """Return PURPOSE/NAME of a known model, or of one among ``defaults``."""
     from diode_store.errors import ModelError
-    from diode_trainer.card import ATTENTION_PURPOSE, MATMUL_PURPOSE
+    from diode_trainer.card import PURPOSES
     from diode_trainer.catalogue import find_model, known_models, long_name
 
     gone = next((each for each in defaults if name in {each, each.rpartition("/")[2]}), None)
     if gone is not None:
         return gone
     path = find_model(name)
-    known = [model for purpose in (MATMUL_PURPOSE, ATTENTION_PURPOSE) for model in known_models(purpose)]
+    known = [model for purpose in PURPOSES for model in known_models(purpose)]
     if real_path(path) not in {real_path(model.path) for model in known}:
         raise ModelError(f"{path}: only a model with a card in `diode models list` can be a default")
     return long_name(path)

@@ -170,7 +170,8 @@ def _start(
     if any(example.shape.op in LEARNED_ALONE for example in examples):  # the shipped start is one of products
         if asked == warm_start.AUTO:
             return None
-        raise typer.BadParameter("a model of flex attention starts from random weights", param_hint="--warm-start")
+        what = "a model of attention or convolutions starts from random weights"
+        raise typer.BadParameter(what, param_hint="--warm-start")
     devices = {example.hardware.key: example.hardware for example in examples}.values()
     with progress("reading the model's training data"):
         start = warm_start.find(devices) if asked == warm_start.AUTO else warm_start.named(asked, devices)
@@ -227,7 +228,7 @@ def _print(trained: Trained, name: str, *, as_json: bool) -> None:
 def _place(trained: Trained) -> str:
     """Describe when the hook will ask the new model."""
     from diode_store.errors import DiodeError
-    from diode_trainer.card import ATTENTION_PURPOSE
+    from diode_trainer.card import MATMUL_PURPOSE
     from diode_trainer.catalogue import known_defaults, known_models
 
     try:
@@ -237,7 +238,7 @@ def _place(trained: Trained) -> str:
     known = [model for model in known if not model.card.ops or set(model.card.ops) & set(trained.card.ops)]
     path = real_path(trained.path)
     if path not in [real_path(model.path) for model in known]:
-        if trained.card.purpose == ATTENTION_PURPOSE:
+        if trained.card.purpose != MATMUL_PURPOSE:
             return "does not look for it there; leave out --output"
         return "does not look for it there; name it: DIODE_MODEL, or `install_diode_choices`"
     asked: dict[str, list[str]] = {}

@@ -28,10 +28,10 @@ _INGEST = "ingest measurements first, such as the bundled ones: `diode-ingest --
 FEW = f"drop --op or --dtype if they leave too much out, or {_INGEST.format('')}"
 """Remedy for too few problems."""
 
-NOT_LEARNED = (*FUSED_OPS, *(name for name, op in OPS.items() if not op.has_matrices))
+LEARNED_ALONE = tuple(name for name, op in OPS.items() if not op.has_matrices)
+"""Ops that each have models of their own: attention and convolutions."""
+NOT_LEARNED = (*FUSED_OPS, *LEARNED_ALONE)
 """Ops whose timings are kept and that no model of matrix products learns from."""
-LEARNED_ALONE = tuple(name for name, op in OPS.items() if op.is_attention)
-"""Those among them that each have a model of their own."""
 UNKNOWN_OPS = "unknown_ops"
 """Entry of a lineage: problems left out because the table of ops does not know their op, by op."""
 _ENOUGH_PROBLEMS = 40

@@ -10,10 +10,11 @@ import numpy as np
 
 from diode_store.candidates.columns import ConfigColumns
 from diode_store.errors import DatasetError
+from diode_store.ops import FUSED_OPS
 from diode_store.records import STOCK_POLICY
 from diode_store.timing.noise import noisiest
 from diode_store.timing.plausible import without_implausible
-from diode_trainer.data.dataset import LEARNED_ALONE, NOT_LEARNED, Examples, ExampleSet, canonical, with_unknown
+from diode_trainer.data.dataset import LEARNED_ALONE, Examples, ExampleSet, canonical, with_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,7 +39,7 @@ def load_measurements(measurements: Iterable[Measurement], origin: str, select: 
     for m in measurements:
         if m.problem.is_unknown:
             unknown[m.problem.key] = m.problem.op
-        elif m.problem.op in NOT_LEARNED and m.problem.op not in LEARNED_ALONE:
+        elif m.problem.op in FUSED_OPS:
             continue
         elif _is_usable(m) and (kept := without_implausible(m)):
             usable.append(kept)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns, kwargs_of_text
-from diode_store.ops import OPS, dimensions_of_text
+from diode_store.ops import FUSED_OPS, OPS, dimensions_of_text
 from diode_store.records import Hardware, ProblemShape, is_vendor_template
 from diode_store.warehouse import record_fields
-from diode_trainer.data.dataset import LEARNED_ALONE, NOT_LEARNED, Examples
+from diode_trainer.data.dataset import NOT_LEARNED, Examples
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -171,7 +171,7 @@ class _Dimensions:
 
 def is_known(op: str, m: int | None) -> bool:
     """Return whether a problem of a warehouse has a shape that models learn from."""
-    return op in OPS and (op not in NOT_LEARNED or op in LEARNED_ALONE) and m is not None
+    return op in OPS and op not in FUSED_OPS and m is not None
 
 
 def _with_none(values: NDArray[Any]) -> NDArray[Any]:

@@ -82,7 +82,9 @@ def pack(dataset: ExampleSet) -> Packed:
     """
     ops = {example.shape.op for example in dataset}
     if len({kind_of({op}) for op in ops}) > 1:
-        raise DatasetError(f"no model learns {', '.join(sorted(ops))} together; name one op of attention, or none")
+        raise DatasetError(
+            f"no model learns {', '.join(sorted(ops))} together; name one op of attention, convolution, or none"
+        )
     kind = kind_of(ops)
     problem = np.empty((len(dataset), len(kind.problem)), dtype=np.float32)
     count = np.array([int(example.ran.sum()) for example in dataset], dtype=np.int64)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, TypeGuard
 from diode_store.devices.known import family_name
 from diode_store.errors import ModelError, SettingsError
 from diode_trainer import catalogue
-from diode_trainer.card import ATTENTION_PURPOSE, MATMUL_PURPOSE, card_path, read_card
+from diode_trainer.card import card_path, read_card
 from diode_trainer.data.dataset import LEARNED_ALONE
+from diode_trainer.feature_kinds import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,7 +66,7 @@ def output_path(output: Path | None, name: str, op: str | None = None) -> Path:
     """Return the path of a model called ``name``: ``output`` if it is a file, else in that folder or the user's."""
     if is_file(output):
         return output
-    purpose = ATTENTION_PURPOSE if op in LEARNED_ALONE else MATMUL_PURPOSE
+    purpose = kind_of({op} if op else ()).purpose
     return (output or catalogue.user_models_dir() / purpose) / f"{name}{catalogue.MODEL_SUFFIX}"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from diode_store.errors import ModelError
-from diode_trainer.feature_kinds import ATTENTION
+from diode_trainer.feature_kinds import PRODUCTS
 from diode_trainer.training.recipe import Recipe
 from diode_trainer.training.train import EpochReport, fit, predict
 
@@ -57,7 +57,7 @@ def teach_scout(
     Raises:
         ModelError: the fit diverged.
     """
-    if network.members == 1 or packed.config.shape[1] == len(ATTENTION.config):
+    if network.members == 1 or packed.config.shape[1] != len(PRODUCTS.config):
         return
     taught = replace(packed, target=predict(network, packed).clone(), estimate=torch.zeros_like(packed.estimate))
     try:
