@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from diode_collectors.inductor.adapter import detect_hardware
 from diode_collectors.inductor.attention import Call
 from diode_integration.decide.abstention import Unknown
-from diode_integration.decide.attention import AttentionModels
 from diode_integration.decide.decision import DecidedBy, Decision
-from diode_integration.decide.models import attention_files
 from diode_integration.inductor.attention import is_listed, why_not
 from diode_store.candidates.attention_space import accumulators_fit
 from diode_store.ops.attending import BACKWARD
@@ -21,6 +19,7 @@ from diode_store.ops.attending import BACKWARD
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from diode_integration.decide.alone import AloneModels
     from diode_integration.inductor.attention import Offered
     from diode_integration.picks.search import FilePicks
     from diode_store.kernels import KernelConfig
@@ -51,10 +50,19 @@ class Chosen(NamedTuple):
 class AttentionChooser:
     """Chooses one config for each call of flex attention."""
 
-    def __init__(self, hardware: Hardware | None, unknown: Unknown, once: Once, *, serves_plain: bool) -> None:
-        """Find the models.
+    def __init__(
+        self,
+        models: AloneModels | None,
+        hardware: Hardware | None,
+        unknown: Unknown,
+        once: Once,
+        *,
+        serves_plain: bool,
+    ) -> None:
+        """Prepare to choose.
 
         Args:
+            models: the models to ask; None without any.
             hardware: the device to choose for; None for each call's own.
             unknown: who chooses if no model knows a call.
             once: logs each kind of line once.
@@ -65,9 +73,7 @@ class AttentionChooser:
         self._hardware = hardware
         self._unknown = unknown
         self._thread = threading.local()
-        files = attention_files()
-        self.models = AttentionModels(files) if files else None
-        """None without models."""
+        self._models = models
 
     def forget(self) -> None:
         """Forget what this thread chose for its last graph."""
@@ -90,7 +96,7 @@ class AttentionChooser:
             RecordError: the arguments are not those of attention.
         """
         has_picks = picks is not None and picks.has_any({op})
-        is_asked = (self.models is not None or has_picks) and (is_listed() or self._serves_plain)
+        is_asked = (self._models is not None or has_picks) and (is_listed() or self._serves_plain)
         if not is_asked or (again and not (is_listed() and getattr(self._thread, "changed", False))):
             return None
         call = Call.of(arguments).with_static_blocks()
@@ -126,9 +132,9 @@ class AttentionChooser:
             usable: the configs that fit the call.
         """
         default, problem, hardware = (first if first in usable else None), decision.problem, decision.device
-        if self.models is None or problem is None or hardware is None:
+        if self._models is None or problem is None or hardware is None:
             return self._left(default, decision)
-        found = self.models.choose(problem, hardware, default, fitting_of(problem, usable))
+        found = self._models.choose(problem, hardware, default, fitting_of(problem, usable))
         if found.config is None:
             return self._left(default, found.decision)
         return Chosen(found.config, found.decision, changes=found.changes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +15,17 @@ import numpy as np
 
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION, detect_hardware
 from diode_collectors.inductor.indexing import overflows
+from diode_integration import convolution
 from diode_integration.attention import AttentionChooser
 from diode_integration.decide.abstention import Abstention, Asked, Question, Unknown, who_ranks, why_vendor
+from diode_integration.decide.alone import alone_models
 from diode_integration.decide.decision import ERROR, DecidedBy, Decision
 from diode_integration.inductor import benchmark, entry, fused, unranked
 from diode_integration.inductor.candidates import KnownLists
+from diode_integration.inductor.convolutions import settle_kept
 from diode_integration.inductor.entry import AbstainedCall, CallMark, RankedCall
 from diode_integration.inductor.listing import Lister, VendorCalls, is_multi_kernel, is_tuned, lists_for_cpu
 from diode_integration.inductor.products import over_range, product_of, unfused_us
-from diode_integration.picks import convolutions
 from diode_integration.picks.search import FilePicks, settle_picks
 from diode_integration.record.log import Graphs, Stats
 from diode_integration.record.spooling import recorder_for
@@ -33,7 +36,7 @@ from diode_store.values import safely
 from diode_trainer.policy import Mode, Policy, select
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import torch
@@ -97,10 +100,11 @@ class DiodeInductorChoices(entry.Handler):
         self.models, self._why_no_model = settings.usable_models(self._hardware)
         self.policy = settings.policy_for(self.models)
         self.unknown = settings.unknown_for(self.policy.mode)
+        self.alone = alone_models()
         self._attention = AttentionChooser(
-            self._hardware, self.unknown, self._stats.once, serves_plain=may_change_plain
+            self.alone, self._hardware, self.unknown, self._stats.once, serves_plain=may_change_plain
         )
-        self.serves_plain_attention = may_change_plain and self._attention.models is not None
+        self.serves_plain_attention = may_change_plain and self.alone is not None
         self.clock = settings.clock_in_use()
         self._vendor_calls = VendorCalls()
         self._recorder = recorder_for(
@@ -131,7 +135,7 @@ class DiodeInductorChoices(entry.Handler):
         corrected = self.models.corrections if self.models else None
         also = [f"corrected by {corrected.key}"] if corrected else []
         also += [f"picks {self._picks.key}"] if self._picks else []
-        also += [f"attention {self._attention.models.key}"] if self._attention.models else []
+        also += [f"alone {self.alone.key}"] if self.alone else []
         also += [] if self.settings.serves_plain else ["plain left alone"]
         also += [f"clock {self.clock}"] if self.policy.mode is not Mode.ZERO else []
         # Descriptors tell near from known, and are no part of the key of a named device.
@@ -176,14 +180,10 @@ class DiodeInductorChoices(entry.Handler):
 
     def selected(self, choices: list[Any]) -> list[Any]:
         """Return the choices of an op to go on with: its picked kernel, or those that the policy leaves."""
-        settling: list[Callable[[], tuple[list[Any], Decision] | None]] = [
-            lambda: entry.settle(choices, self.policy, observe=self.observe)
-        ]
-        if self._picks is not None:
-            settling.insert(0, lambda: settle_picks(choices, observe=self.observe))
-        for settle in settling:
+        picked = partial(settle_picks, observe=self.observe)
+        for settle in (settle_kept, picked, partial(entry.settle, policy=self.policy, observe=self.observe)):
             try:
-                settled = settle()
+                settled = settle(choices)
                 if settled is not None:
                     self.settled(settled[1])
                     return settled[0]
@@ -234,12 +234,12 @@ class DiodeInductorChoices(entry.Handler):
             self.failed(error)
             return None
 
-    def picked_convolution(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> LowerWith | None:
-        """Return how to lower a call of ``aten.convolution`` with its picked kernel; None without a pick."""
+    def convolution(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> LowerWith | None:
+        """Return how to lower a call of ``aten.convolution`` with its kernel; None without a pick or prediction."""
         try:
-            if (picks := self._picks_in_use) is None or not is_tuned():
+            if self.observe or self.graphs.is_without_model or not is_tuned():
                 return None
-            return convolutions.picked(picks, self, self._hardware, arguments, named)
+            return convolution.choose(self, arguments, named, self._picks, self.alone)
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
             return None

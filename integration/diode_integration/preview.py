@@ -9,18 +9,18 @@ from diode_collectors.inductor.attention import FEWEST_UNMASKED
 from diode_integration.attention import fitting_of
 from diode_integration.choices import DiodeInductorChoices
 from diode_integration.decide.abstention import Unknown, why_vendor
-from diode_integration.decide.attention import AttentionModels
+from diode_integration.decide.alone import AloneModels
 from diode_integration.decide.decision import ERROR, DecidedBy
-from diode_integration.decide.models import attention_files
 from diode_integration.inductor.attention import as_if_cuda, why_not
+from diode_integration.inductor.convolutions import candidates_of
 from diode_integration.inductor.lowering import lower
+from diode_integration.inductor.unranked import why_kept
 from diode_integration.install import install
 from diode_store.devices.capability import why_no_kernels
 from diode_store.errors import ModelError
 from diode_store.ops import OPS
 from diode_store.ops.attending import BLOCK, MASK, USUAL_BLOCK
 from diode_store.ops.inputs import without_skew
-from diode_trainer.data.dataset import LEARNED_ALONE, NOT_LEARNED
 from diode_trainer.policy import ANY_RATIO, Mode
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from diode_integration.decide.decision import Decision, PredictedConfig
     from diode_integration.decide.models import KnownModel, ModelSet
-    from diode_store.records import Hardware, Problem, ProblemShape
+    from diode_store.records import Hardware, KernelConfig, Problem, ProblemShape
     from diode_trainer.covered import Standing
 
 _AT_ONCE = 16
@@ -99,7 +99,6 @@ class Previewer:
         if self._deciding.models is None:
             raise ModelError("there is no model")
         self.models: ModelSet = self._deciding.models
-        self._attention = AttentionModels(attention_files())
         self._ranking = DiodeInductorChoices(
             model=self.models.known, mode=Mode.TOP_K, top_k_configs=top, performance_threshold=ANY_RATIO, **common
         )
@@ -108,9 +107,13 @@ class Previewer:
     def asked(self, preview: Preview) -> KnownModel | None:
         """Return the model that ranked a product's kernels; if none did, the only model that could have."""
         sha256 = None if preview.decision is None else preview.decision.model_sha256
-        known = self._attention.known if OPS[preview.problem.op].is_attention else self.models.known
+        known = self.models.known if OPS[preview.problem.op].has_matrices else self._alone.known
         only = known[0] if len(known) == 1 else None
         return next((model for model in known if model.sha256 == sha256), only)
+
+    @property
+    def _alone(self) -> AloneModels:
+        return self._deciding.alone or AloneModels([])
 
     @property
     def standing(self) -> Standing:
@@ -132,11 +135,11 @@ class Previewer:
             part = problems[start : start + _AT_ONCE]
             reasons = [self._why_not_asked(problem) for problem in part]
             products = [problem for problem, why in zip(part, reasons, strict=True) if why is None]
-            asked = [without_skew(problem) for problem in products if not OPS[problem.op].is_attention]
+            asked = [without_skew(problem) for problem in products if OPS[problem.op].has_matrices]
             decided, ranked = _asked(self._deciding, asked), _asked(self._ranking, asked)
             for problem, why in zip(part, reasons, strict=True):
-                if why is None and OPS[problem.op].is_attention:
-                    yield self._of_attention(problem)
+                if why is None and not OPS[problem.op].has_matrices:
+                    yield self._of_alone(problem)
                 elif why is not None:
                     yield Preview(problem, None, why_not_asked=why)
                 else:
@@ -146,8 +149,6 @@ class Previewer:
     def _why_not_asked(self, problem: Problem) -> str | None:
         """Return why Inductor does not ask the hook about a product on the device; None if it does."""
         why = why_no_kernels(problem.op, self.hardware)
-        if why is None and problem.op in NOT_LEARNED and problem.op not in LEARNED_ALONE:
-            return f"no model ranks {problem.op}; a picks file can name its kernel"
         return _ELEMENTWISE if why is None and _is_elementwise(problem) else why
 
     def _preview(self, problem: Problem, decided: Decision | None, ranked: Decision | None) -> Preview:
@@ -161,16 +162,23 @@ class Previewer:
         )
         return Preview(problem, decided, tuple(by_time), min(self._top, decided.candidates))
 
-    def _of_attention(self, problem: Problem) -> Preview:
+    def _of_alone(self, problem: Problem) -> Preview:
+        default, others = self._of_attention(problem) if OPS[problem.op].is_attention else _of_convolution(problem)
+        picked = self._alone.choose(problem, self.hardware, default, others)
+        fastest, decision = picked.fastest(self._top), picked.decision
+        why = why_kept(self._deciding.unknown, self.models, self.hardware) if OPS[problem.op].vendors else None
+        if picked.config is None and why is not None:
+            decision = replace(decision, decided_by=DecidedBy.VENDOR, reason=f"{decision.reason}; {why}")
+        ranked = dict.fromkeys((*fastest, *decision.chosen))
+        return Preview(problem, replace(decision, observed=True), tuple(ranked), len(fastest))
+
+    def _of_attention(self, problem: Problem) -> tuple[KernelConfig | None, list[KernelConfig]]:
+        """Return the config of a plain compile, None if it does not fit, and those to choose from."""
         shape = problem.shape
         block = int(shape.dimension(BLOCK, USUAL_BLOCK)) if shape.dimension(MASK) else FEWEST_UNMASKED
         listed = as_if_cuda(shape, self.hardware)
         usable = [each for each in listed if why_not(each, problem.op, block, block) is None]
-        default = listed[0] if listed[0] in usable else None
-        picked = self._attention.choose(problem, self.hardware, default, fitting_of(problem, usable))
-        fastest = picked.fastest(self._top)
-        ranked = dict.fromkeys((*fastest, *picked.decision.chosen))
-        return Preview(problem, replace(picked.decision, observed=True), tuple(ranked), len(fastest))
+        return listed[0] if listed[0] in usable else None, fitting_of(problem, usable)
 
     def _as_chosen(self, decision: Decision) -> Decision:
         """Return an abstention as if the hook did not only observe."""
@@ -179,6 +187,11 @@ class Previewer:
         if why is None:
             return decision
         return replace(decision, decided_by=DecidedBy.VENDOR, reason=f"{decision.reason}; {why}")
+
+
+def _of_convolution(problem: Problem) -> tuple[KernelConfig, list[KernelConfig]]:
+    vendor, *others = candidates_of(problem)
+    return vendor, others
 
 
 def _is_elementwise(problem: Problem) -> bool:

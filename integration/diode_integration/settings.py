@@ -37,7 +37,7 @@ from diode_store.exchange.picks_reading import read_picks
 from diode_store.system.files import expanded
 from diode_store.values import safely
 from diode_trainer import artifact, catalogue
-from diode_trainer.card import ATTENTION_PURPOSE
+from diode_trainer.card import MATMUL_PURPOSE
 from diode_trainer.corrections.corrections import Corrections, read_corrections
 from diode_trainer.policy import Mode, Policy, make_policy
 
@@ -232,8 +232,8 @@ class HookSettings:
         path = self.checkpoint()
         if path is not None:
             named = artifact.load(path)
-            if named.card.purpose == ATTENTION_PURPOSE:
-                what = "a model of flex attention, which the hook finds by itself"
+            if named.card.purpose != MATMUL_PURPOSE:
+                what = f"a model of {', '.join(named.card.ops)}, which the hook finds by itself"
                 raise ModelError(f"{self._prefix('model_path')}{path}: {what}; name one of matrix products")
             return [KnownModel.loaded(named)]
         return [KnownModel.of_file(file) for file in known_files(hardware)]

@@ -77,6 +77,8 @@ def test_wheel_holds_what_runs(wheel: Path) -> None:
         ("diode_integration/_trained_models/matmul_kernel_runtime_prediction", ".json"),
         ("diode_integration/_trained_models/attention_kernel_runtime_prediction", ".pt"),
         ("diode_integration/_trained_models/attention_kernel_runtime_prediction", ".json"),
+        ("diode_integration/_trained_models/convolution_kernel_runtime_prediction", ".pt"),
+        ("diode_integration/_trained_models/convolution_kernel_runtime_prediction", ".json"),
         ("diode_collectors/ingest/monitoring", ".json"),
         ("diode_collectors/ingest/monitoring", ".yml"),
         ("diode_collectors/problems/family_data", ".toml"),

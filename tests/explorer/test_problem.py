@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import samples
-from diode_collectors.problems.problem import parse_problem
 from diode_explorer.background import Background
 from diode_explorer.feed import Feed
 from diode_explorer.pages.page import NotThereError
@@ -19,7 +18,7 @@ from diode_explorer.visit import Visit
 from diode_store.candidates.columns import ConfigColumns
 from diode_store.candidates.names import kernel_config
 from diode_store.devices.known import require_device
-from diode_store.records import Timing, TimingMethod
+from diode_store.records import TimingMethod
 from diode_store.system.resources import trained_models_dir
 from diode_store.warehouse.store import Store
 from diode_trainer import artifact
@@ -180,19 +179,6 @@ def test_no_model_is_asked_about_another_architecture(database_url: str, backgro
         found = parts(feed, background)
     assert said(found) == {}
     assert "No model covers this problem on this device" in notes(found)[0]
-
-
-@pytest.mark.parametrize("model", [None, "mine"])
-def test_an_op_that_no_model_ranks(database_url: str, model: str | None) -> None:
-    """Whichever model is chosen; the page has its measurements all the same."""
-    problem = parse_problem("convolution:2x64x56x56:64x3x3").problem()
-    config = kernel_config(f"triton::{problem.op}", {"BLOCK_M1": 64, "BLOCK_N1": 32, "num_stages": 3, "num_warps": 4})
-    with Store.open(database_url) as store:
-        store.write([samples.measurement(problem=problem, timings=(Timing(config, 20.0),))])
-    address = {"problem": problem.key.hex(), **({"model": model} if model else {})}
-    with Feed(database_url) as feed:
-        found = list(PROBLEM.parts(Visit(feed.state, address)))
-    assert notes(found) == [f"No model ranks the kernels of {problem.op}."]
 
 
 @pytest.mark.parametrize(("regime", "more"), [("graph", ""), ("write_flush", " --timing write-flush")])

@@ -169,7 +169,7 @@ def test_a_failure_costs_no_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is wrong with a call, Inductor lowers it."""
     problem, configs = listed()
     handler = hooked(mode="zero", hardware=None, picks=picks_of(problem, configs[1]))
-    monkeypatch.setattr("diode_integration.picks.convolutions.problem_of_call", lambda _given: 1 / 0)
+    monkeypatch.setattr("diode_integration.convolution.problem_of_call", lambda _given: 1 / 0)
     assert convolve(handler).timed == []
     assert handler.get_stats()["fallback_error"] == 1
 
@@ -214,7 +214,7 @@ def test_a_failure_before_the_lowering_costs_no_compile(monkeypatch: pytest.Monk
         handler = hooked(mode="zero", hardware=None, picks=picks_of(problem, config))
         with monkeypatch.context() as broken:
             for name in ("pointwise_convolutions_kept", "patched"):
-                broken.setattr(f"diode_integration.picks.convolutions.{name}", lambda **_: 1 / 0)
+                broken.setattr(f"diode_integration.convolution.{name}", lambda **_: 1 / 0)
             convolve(handler)
         assert handler.get_stats()["fallback_error"] == 1
 

@@ -118,13 +118,6 @@ def test_a_gpu_without_kernels(shape: str, needed: str) -> None:
     assert other.decision is not None
 
 
-def test_ops_that_no_model_ranks() -> None:
-    """They are no graph's products, and the line says what can choose their kernels."""
-    unranked, ranked = of("convolution:2x64x56x56:64x3x3", "int_mm:128x256x512")
-    assert unranked.reason == "no model ranks convolution; a picks file can name its kernel"
-    assert ranked.decision is not None
-
-
 def test_a_model_of_attention_names_one_config() -> None:
     """The configs are Inductor's for that GPU, of those that fit the mask, with the records' names."""
     texts = ("flex_attention:4x16x2048x64/causal", "flex_decoding:8x32x1x128:8x8192")

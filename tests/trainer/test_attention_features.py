@@ -16,10 +16,8 @@ from diode_store.errors import DatasetError
 from diode_store.ops import OPS
 from diode_store.ops.attending import BACKWARD, DECODING, FORWARD
 from diode_store.records import KernelConfig, Outcome, ProblemShape
-from diode_store.system.resources import bundled_data_dir, trained_models_dir
-from diode_trainer.artifact import TimingModel, load
+from diode_store.system.resources import bundled_data_dir
 from diode_trainer.attention_features import CONFIG_FEATURES, PROBLEM_FEATURES, AttentionInputs
-from diode_trainer.card import ATTENTION_PURPOSE
 from diode_trainer.data.from_file import load_measurements
 from diode_trainer.data.tensors import pack
 from diode_trainer.feature_kinds import ATTENTION, PRODUCTS, kind_of
@@ -106,32 +104,6 @@ def test_ops_of_one_kind_have_its_features() -> None:
     assert kind_of({"mm", FORWARD}) is kind_of(()) is kind_of({"bmm"}) is PRODUCTS
 
 
-@pytest.fixture(scope="module", params=[FORWARD, DECODING, BACKWARD])
-def shipped(request: pytest.FixtureRequest) -> TimingModel:
-    """Return each shipped model of attention."""
-    return load(trained_models_dir() / ATTENTION_PURPOSE / f"{request.param}_v1.pt")
-
-
-def test_shipped_models_rank_what_was_measured(shipped: TimingModel, measured: list[Measurement]) -> None:
-    """On their own data: no proof of quality, but of the right columns in the right order."""
-    logs = []
-    for m in measured:
-        if shipped.can_rank(m.problem.shape):
-            timings = [t for t in m.timings if t.runtime_us]
-            columns = ConfigColumns.from_configs([t.config for t in timings])
-            times = np.array([t.runtime_us for t in timings])
-            logs.append(np.log(times[shipped.predict_us(m.problem.shape, m.hardware, columns).argmin()] / times.min()))
-    assert len(logs) == shipped.card.data["problems"]
-    assert np.exp(np.mean(logs)) < 1.02
-
-
-def test_shipped_domains_are_those_of_their_data(shipped: TimingModel, measured: list[Measurement]) -> None:
-    """So a change to what a domain is needs new models."""
-    own = [m for m in measured if m.problem.op in shipped.card.ops]
-    found = load_measurements(own, "the bundled measurements", lambda usable: usable).domain()
-    assert found == shipped.card.domain
-
-
 def test_mixed_ops_are_an_error(measured: list[Measurement]) -> None:
     """Without a selection attention is left out; with one that mixes kinds nothing is learned."""
     products = list(islice(measurements_in(bundled_data_dir() / "h200-2026-11-0000.seg"), 4))
@@ -140,16 +112,3 @@ def test_mixed_ops_are_an_error(measured: list[Measurement]) -> None:
     }
     with pytest.raises(DatasetError, match=r"no model learns .*flex.* together"):
         pack(load_measurements([*products, *measured[:4]], "both", lambda usable: usable))
-
-
-def test_shipped_models_know_one_op_of_one_device(shipped: TimingModel) -> None:
-    """Their cards have the figures of families that they had not seen, and the command that makes them."""
-    card = shipped.card
-    (op,) = card.ops
-    assert (card.purpose, card.feature_version, card.name) == (ATTENTION_PURPOSE, ATTENTION.version, f"{op}_v1")
-    assert card.metrics["split"] == "family"
-    assert f"--op {op} " in card.command
-    assert not any(card.domain.misses(shape(op, m=1 if op == DECODING else 2048), H200))
-    assert next(card.domain.misses(shape("mm"), H200)).reason == "op"
-    assert shipped.can_rank(shape(op))
-    assert not shipped.can_rank(shape("mm"))

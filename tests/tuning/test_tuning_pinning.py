@@ -81,9 +81,9 @@ def test_a_small_budget_times_the_first_problems(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("device", "problems", "learned"), [(L40S, 10, True), (L40S, 9, False), (H200, 10, False)])
 def test_which_ops_get_a_model(tmp_path: Path, device: SweepDevice, problems: int, *, learned: bool) -> None:
-    """Ten problems are enough, on a device that no shipped model of the op knows; a convolution never gets one."""
+    """Ten named problems are enough, on a device that no shipped model of the op knows."""
     found = pool(tmp_path, *CALLS, *IMAGES, device=device)
-    counts = {"flex_decoding": problems, "convolution": 100, "flex_attention_backward": 100}
+    counts = {"flex_decoding": problems, "convolution": 9, "flex_attention_backward": 100}
     assert pinning.ops_to_learn(found, device.hardware, counts) == ["flex_decoding"] * learned
 
 
@@ -115,7 +115,7 @@ def test_the_next_process_has_the_fastest_kernels(tmp_path: Path, monkeypatch: p
     job = TuningJob([device], request(tmp_path, *CALLS, *IMAGES), DeviceFolder(tmp_path / "runs"), 16)
     assert tuned_picks(one.hardware) is None
     report = job.run(0, restart=False, captures=True)
-    assert (report["model"], report["training"], report["attention_models"]) == (None, None, [])
+    assert (report["model"], report["training"], report["other_models"]) == (None, None, [])
     last = job.folder.last()
     assert last is not None
     assert last.plan.stage is Stage.DONE
@@ -153,9 +153,9 @@ def test_attention_is_learned_on_an_unknown_gpu(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(diode_tuning.job, "Commands", WithBundled)
     shapes = [str(SweepProblem.of_shape(m.problem.shape)) for m in moved]
     job = TuningJob([device], request(tmp_path, *shapes), DeviceFolder(tmp_path / "runs"), 16)
-    assert foresee(job, restart=False)["attention_models"] == ["flex_decoding"]
+    assert foresee(job, restart=False)["other_models"] == ["flex_decoding"]
     report = job.run(0, restart=False, captures=True)
-    (path,) = map(Path, report["attention_models"])
+    (path,) = map(Path, report["other_models"])
     assert path == catalogue.user_models_dir() / ATTENTION_PURPOSE / "nvidia-l40s-flex-decoding.pt"
     card = read_card(card_path(path))
     assert [device.name for device in card.hardware] == ["NVIDIA L40S"]

@@ -76,7 +76,7 @@ def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
         if pool.problems
         else None,
         "model": str(installing.target(job.hardware)) if pool.problems else None,
-        "attention_models": pinning.ops_to_learn(pool, job.hardware, learned_alone),
+        "other_models": pinning.ops_to_learn(pool, job.hardware, learned_alone),
         "picks": str(catalogue.user_picks(job.hardware.name)) if pool.pinned else None,
         "goes_on_with": goes_on_with,
     }

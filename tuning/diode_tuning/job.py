@@ -351,14 +351,14 @@ class TuningJob:
     def _pin(self, *, captures: bool) -> dict[str, Any]:
         """Put the measured convolutions and calls of attention to use, and return what was made of them."""
         if not self.pool.pinned:
-            return {"picks": None, "attention_models": []}
+            return {"picks": None, "other_models": []}
         ops = tuple(dict.fromkeys(problem.op for problem in self.pool.pinned.values()))
         picks = pinning.write_picks(self.request.database, self.devices[0], NOT_LEARNED)
         if picks is None:
             print_note(f"nothing was measured of {', '.join(ops)}; give a larger --budget")
         output = Output.DROP if captures else Output.SHOW
-        models = pinning.train_attention(self._commands, self.pool, self.hardware, self.request.folds, output)
-        return {"picks": picks, "attention_models": models}
+        models = pinning.train_alone(self._commands, self.pool, self.hardware, self.request.folds, output)
+        return {"picks": picks, "other_models": models}
 
 
 def _digest(keys: Iterable[bytes]) -> str:

@@ -1,4 +1,4 @@
-"""Use of the timings of attention and convolutions: a picks file that the hook finds, and models of attention."""
+"""Use of the timings of attention and convolutions: a picks file that the hook finds, and models of these ops."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from diode_store.command_line.console import print_note
 from diode_store.command_line.render import counted
 from diode_store.errors import DiodeError
 from diode_trainer import catalogue
-from diode_trainer.card import ATTENTION_PURPOSE
 from diode_trainer.data.dataset import LEARNED_ALONE
+from diode_trainer.feature_kinds import kind_of
 from diode_trainer.jobs.naming import model_name, output_path
 from diode_tuning.pool import FEWEST_PROBLEMS, folds_for
 from diode_tuning.running import CommandFailedError
@@ -80,7 +80,7 @@ def _ids(store: Store, hardware: Hardware, environment: Environment) -> tuple[in
 
 
 def ops_to_learn(pool: Pool, hardware: Hardware, problems: Mapping[str, int]) -> list[str]:
-    """Return the ops of attention that get a model of their own, given the number of measured problems of each op.
+    """Return the ops that get a model of their own, given the number of measured problems of each op.
 
     An op gets none if a shipped model knows the device, or if there are too few problems.
     """
@@ -89,8 +89,8 @@ def ops_to_learn(pool: Pool, hardware: Hardware, problems: Mapping[str, int]) ->
     return [op for op in wanted if problems.get(op, 0) >= FEWEST_PROBLEMS]
 
 
-def train_attention(commands: Commands, pool: Pool, hardware: Hardware, folds: int, output: Output) -> list[str]:
-    """Train a model for each op of attention that gets one (``ops_to_learn``), and return the models' paths."""
+def train_alone(commands: Commands, pool: Pool, hardware: Hardware, folds: int, output: Output) -> list[str]:
+    """Train a model for each op that gets one of its own (``ops_to_learn``), and return the models' paths."""
     found = []
     problems = {op: len(pool.measured(ops=(op,))) for op in LEARNED_ALONE}
     for op in ops_to_learn(pool, hardware, problems):
@@ -111,6 +111,6 @@ def _model_of(op: str, hardware: Hardware) -> Path:
 
 
 def _is_known(op: str, hardware: Hardware) -> bool:
-    """Return whether a shipped model knows a device for an op of attention."""
-    domains = [model.card.domain for model in catalogue.shipped_models(ATTENTION_PURPOSE)]
+    """Return whether a shipped model knows a device for an op."""
+    domains = [model.card.domain for model in catalogue.shipped_models(kind_of({op}).purpose)]
     return any(domain.knows_op(op) and domain.standing(hardware, op).is_known for domain in domains)

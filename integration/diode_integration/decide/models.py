@@ -19,7 +19,7 @@ from diode_store.devices.known import describe
 from diode_store.errors import DiodeError, ModelError, SettingsError
 from diode_store.values import safely
 from diode_trainer import artifact, catalogue
-from diode_trainer.card import ATTENTION_PURPOSE, MATMUL_PURPOSE
+from diode_trainer.card import MATMUL_PURPOSE, PURPOSES
 from diode_trainer.catalogue import known_defaults
 from diode_trainer.covered import Familiarity, Standing, best_standing, labels
 
@@ -203,13 +203,15 @@ def known_files(hardware: Hardware | None) -> list[ModelFile]:
     return [*known, *(file for standing, file in standings if standing.is_near)] or files
 
 
-def attention_files() -> list[ModelFile]:
-    """Return the user's and the shipped models of flex attention in the order in which they are asked.
+def alone_files() -> list[ModelFile]:
+    """Return the user's and the shipped models of attention and convolutions in the order in which they are asked.
 
     Damaged ones are left out, as they must not be part of a cache key.
     """
     try:
-        return [file for file in catalogue.known_models(ATTENTION_PURPOSE, preferred=_preferred()) if _is_of_card(file)]
+        purposes = [purpose for purpose in PURPOSES if purpose != MATMUL_PURPOSE]
+        files = [file for each in purposes for file in catalogue.known_models(each, preferred=_preferred())]
+        return list(filter(_is_of_card, files))
     except DiodeError:  # the installation is incomplete, which the models of products report
         return []
 

@@ -51,7 +51,7 @@ def listed(
     heuristic = heuristic_registry().get_template_heuristic(uid, "cuda", op_name)
     if find_spec("triton") is None:
         heuristic = copy.copy(heuristic)  # Inductor shares one object among all ops
-        heuristic.triton_config = _ListedConfig.made
+        heuristic.triton_config = ListedConfig.made
     generator: Iterator[KernelTemplateChoice] = make_ktc_generator(
         template=_template(uid),
         cs=heuristic.get_template_configs(inputs, op_name),
@@ -73,7 +73,7 @@ def heuristic_registry() -> Any:
 
 
 @dataclass(frozen=True)
-class _ListedConfig:
+class ListedConfig:
     """Stand-in for ``triton.Config`` on a machine without Triton: the fields that Inductor reads to list configs."""
 
     kwargs: dict[str, Any]

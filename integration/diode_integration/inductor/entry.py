@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from diode_store.records import Hardware, KernelConfig
     from diode_trainer.policy import Policy
 
-HOOK_VERSION = 16
+HOOK_VERSION = 17
 """Part of every cache key; raise it when the same model and policy would choose differently."""
 
 Lower = Callable[[], Any]
@@ -108,8 +108,8 @@ class Handler(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
         """Return the source of a fused kernel to compile instead; None for the source as it is."""
 
     @abstractmethod
-    def picked_convolution(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> LowerWith | None:
-        """Return how to lower a call of ``aten.convolution`` with its picked kernel; None without a pick."""
+    def convolution(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> LowerWith | None:
+        """Return how to lower a call of ``aten.convolution`` with its kernel; None without a pick or prediction."""
 
     @abstractmethod
     def attention(self, op: str, arguments: Sequence[Any], offered: Offered) -> KernelConfig | None:
@@ -252,7 +252,7 @@ def mark_of(choice: Any, kind: type[_M]) -> _M | None:
 
 
 @contextmanager
-def marking_later(marks: Callable[[], Mapping[KernelConfig, Mapping[str, Any]]]) -> Iterator[None]:
+def marking_later(marks: Callable[[], Callable[[KernelConfig], Mapping[str, Any] | None]]) -> Iterator[None]:
     """Have this thread's next op's choices get annotations by their configs, before the final selection."""
     _later.marks = marks
     try:
@@ -266,10 +266,10 @@ def _mark_now(choices: list[Any]) -> None:
     marks = getattr(_later, "marks", None)
     if marks is None:
         return
-    by_config = marks()
-    for choice in choices if by_config else ():
+    marks_of = marks()
+    for choice in choices:
         with suppress(Exception):  # a choice that does not describe itself stays unmarked
-            choice.annotations.update(by_config.get(config_of_choice(choice), {}))
+            choice.annotations.update(marks_of(config_of_choice(choice)) or {})
 
 
 def final_selection(choices: list[Any]) -> list[Any]:

@@ -179,7 +179,7 @@ def _lowered(name: str, stock: Callable[..., Any], installed: Callable[[], Handl
             return stock(*args, **kwargs)
         _here.lowering = lowering
         try:
-            with marking_later(lowering.marked):
+            with marking_later(lambda: lowering.marked().get):
                 return stock(**given)
         finally:
             _here.lowering = None

@@ -1,4 +1,6 @@
-"""Lower ops that no model ranks without tuning them, if the hook keeps the vendor kernel or a picks file names one.
+"""Lower ops that no model ranks without tuning them, if the hook keeps the vendor kernel.
+
+Of a convolution ``diode_integration.convolution`` asks picks and models first.
 
 With ``unknown="vendor"``, the default of zero mode, these are all such ops that have a vendor kernel. With "auto" they
 are the convolutions on a GPU that a model knows. Inductor's max-autotune makes a 1 x 1 convolution a matrix product
@@ -11,13 +13,12 @@ from __future__ import annotations
 
 import functools
 import sys
-from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from diode_collectors.inductor.convolutions import ARGUMENTS, CONVOLUTION, problem_of_call
+from diode_collectors.inductor.convolutions import CONVOLUTION
 from diode_integration.decide.abstention import Unknown, why_vendor
 from diode_integration.decide.decision import DecidedBy, Decision
 from diode_integration.inductor.after_import import once_inductor_is_there, put_in_place
@@ -26,12 +27,12 @@ from diode_store.devices.known import NVIDIA
 from diode_trainer.covered import Familiarity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import ExitStack
 
     from diode_integration.decide.models import ModelSet
     from diode_integration.inductor.entry import Handler
-    from diode_store.records import Hardware, Problem
+    from diode_store.records import Hardware
 
 _LOWERING = "torch._inductor.lowering"
 _ATEN = torch.ops.aten
@@ -114,19 +115,18 @@ def _lowered(
     @functools.wraps(stock)
     def lower(*args: Any, **kwargs: Any) -> Any:
         owner = installed()
-        picked = owner.picked_convolution(args, kwargs) if owner is not None and name == CONVOLUTION else None
-        if picked is not None:
-            return picked(lambda: stock(*args, **kwargs))
+        chosen = owner.convolution(args, kwargs) if owner is not None and name == CONVOLUTION else None
+        if chosen is not None:
+            return chosen(lambda: stock(*args, **kwargs))
         device = getattr(args[0], "get_device", lambda: None)() if args else None
         if owner is None or (why := owner.why_untuned(device)) is None:
             return stock(*args, **kwargs)
-        problem = _problem(args, kwargs) if name == CONVOLUTION else None
         with patched(max_autotune=False, max_autotune_gemm=False):
             lowered = stock(*args, **kwargs)
         try:
             found = owner.device_of(device)
             where = found.name if found else str(device or "unknown")
-            owner.settled(_decision(unranked, name, problem, found, where, why), fallback="op")
+            owner.settled(_decision(unranked, name, found, where, why), fallback="op")
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             owner.failed(error)
         return lowered
@@ -134,15 +134,6 @@ def _lowered(
     return lower
 
 
-def _problem(arguments: Sequence[Any], named: Mapping[str, Any]) -> Problem | None:
-    """Return the problem of a call of ``aten.convolution``; None without one."""
-    with suppress(Exception):  # the user's compile must go on, and the decision counts without a problem
-        return problem_of_call({**dict(zip(ARGUMENTS, arguments, strict=False)), **named})
-    return None
-
-
-def _decision(
-    unranked: Unranked, name: str, problem: Problem | None, device: Hardware | None, where: str, why: str
-) -> Decision:
+def _decision(unranked: Unranked, name: str, device: Hardware | None, where: str, why: str) -> Decision:
     reason = f"op: no model ranks {unranked.plural}; the vendor kernel is kept: {why}"
-    return Decision(name, problem, where, 0, (), None, reason, decided_by=DecidedBy.VENDOR, device=device)
+    return Decision(name, None, where, 0, (), None, reason, decided_by=DecidedBy.VENDOR, device=device)

@@ -25,7 +25,6 @@ from diode_integration.inductor.kernel_search import find, is_listed_elsewhere, 
 from diode_integration.inductor.listing import OpCalls, uid_of, vendors_best
 from diode_store.devices.known import describe
 from diode_store.kernels import agrees, is_vendor_template
-from diode_store.ops import OPS
 from diode_store.values import safely
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ class FilePicks:
         if self.takes(pick, config.template, None):
             why = why_not(config)
             if why is None:
-                return Sought(self, pick, hardware, problem.op, rank=0, has_vendor=_has_vendor(problem.op))
+                return Sought(self, pick, hardware, problem.op, rank=0)
             line = f"{self.file}: {_in_full(config)}, picked for {pick.name}, cannot be used: {why}"
             self._once.log(f"unfit {pick.name}", line)
         self._count("picks_missed")
@@ -205,8 +204,6 @@ class Sought:
     """Candidate of that config; None if another device compiles."""
     stand_ins: list[KernelTemplateChoice] = field(default_factory=list)
     """Vendor kernels beside it, which cost nothing, in case its code cannot be generated."""
-    has_vendor: bool = False
-    """True if vendor kernels are among the marked choices of an op whose list the hook does not see."""
     is_found_before: bool = False
     """True if an earlier call of the op had a picked kernel."""
     seconds: float = 0.0
@@ -278,10 +275,6 @@ class PickMark(Mark):
     """Rank among the picked kernels; None for any other choice."""
 
 
-def _has_vendor(op: str) -> bool:
-    return op in OPS and bool(OPS[op].vendors)
-
-
 def _in_full(config: KernelConfig) -> str:
     more = ", ".join(f"{name}={value}" for name, value in config.kwargs)
     return f"{config.describe()} ({more})" if more else config.describe()
@@ -326,7 +319,7 @@ def _without_pick(
     sought: Sought, choices: list[Any], marks: list[PickMark | None], *, observe: bool
 ) -> tuple[list[Any], Decision] | None:
     """Return the vendor kernel if Inductor cannot generate the pick's code; else None, and the model decides."""
-    replaced = [mark is not None and (bool(mark.sought.stand_ins) or mark.sought.has_vendor) for mark in marks]
+    replaced = [mark is not None and bool(mark.sought.stand_ins) for mark in marks]
     stand_ins = [choice for choice, is_replaced in zip(choices, replaced, strict=True) if is_replaced]
     vendor_is_kept = bool(stand_ins) and not observe
     sought.source.missed(sought.pick, vendor_is_kept=vendor_is_kept)

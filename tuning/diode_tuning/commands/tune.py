@@ -209,7 +209,7 @@ def _print_foreseen(found: dict[str, Any]) -> None:
         f" {counted(found['problems'] + found['pinned_problems'], 'problem')} and"
         f" {counted(found['choices'], 'kernel')}{more}"
     )
-    models = [*(["products"] if found["model"] else []), *found["attention_models"]]
+    models = [*(["products"] if found["model"] else []), *found["other_models"]]
     if models:
         what = f"{'a model' if len(models) == 1 else 'models'} of {', '.join(models)}"
         cores = counted(found["cores"], "core")

@@ -15,7 +15,7 @@ from diode_explorer.pages.model.report import report_parts
 from diode_explorer.pages.page import NotThereError, Page, Parameter
 from diode_store.command_line.render import cell_text, counted
 from diode_store.errors import FIRST_STEP
-from diode_trainer.card import ATTENTION_PURPOSE
+from diode_trainer.card import MATMUL_PURPOSE
 from diode_trainer.commands.tables import card_pairs
 from diode_trainer.judging.slices import SLICES
 from diode_trainer.report.parts import COUNT, NUMBER, Column, Command, Fact, Facts, Link, Note, Table
@@ -214,7 +214,7 @@ def _list() -> Iterator[Part]:
 def _command(asked: Asked, model: KnownModel, device: str, found: Verdicts) -> Command:
     by = asked.filters.get("by")
     words = ["diode", "evaluate", "--model", model.name, "--hardware", device]
-    is_alone = model.card is not None and model.card.purpose == ATTENTION_PURPOSE
+    is_alone = model.card is not None and model.card.purpose != MATMUL_PURPOSE
     words += ["--op", model.card.ops[0]] if model.card is not None and is_alone else []
     words += ["--no-vendor"] if asked.filters.get("vendor") == _NO else []
     words += ["--unseen"] if found.is_of_unseen else []
@@ -230,7 +230,7 @@ def _command(asked: Asked, model: KnownModel, device: str, found: Verdicts) -> C
 def _only_model() -> dict[str, Value]:
     """Return the model of matrix products if there is only one."""
     cards = ((model.name, model.card) for model in known_models())
-    readable = [name for name, card in cards if card is not None and card.purpose != ATTENTION_PURPOSE]
+    readable = [name for name, card in cards if card is not None and card.purpose == MATMUL_PURPOSE]
     return {"model": readable[0]} if len(readable) == 1 else {}
 
 

@@ -14,7 +14,6 @@ from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns, kwargs_of
 from diode_store.candidates.operands import has_whole_rows
 from diode_store.command_line.render import counted
 from diode_store.records import WRITE_FLUSH
-from diode_trainer.data.dataset import LEARNED_ALONE, NOT_LEARNED
 from diode_trainer.data.regimes import IN_WRITE_FLUSH, in_regime
 from diode_trainer.feature_kinds import kind_of
 from diode_trainer.judging.metrics import KS, regrets
@@ -138,8 +137,8 @@ def ranking_of(asked: Asked, shape: ProblemShape, hardware: Hardware, regime: st
         NotThereError: there is no model of that name.
     """
     name = asked.filters.get(MODEL.name)
-    if name == _NONE or (shape.op in NOT_LEARNED and shape.op not in LEARNED_ALONE):
-        return None if name == _NONE else Note(f"No model ranks the kernels of {shape.op}.")
+    if name == _NONE:
+        return None
     model = model_asked(shape, hardware) if name is None else model_named(name)
     if model is None and name is not None:
         raise NotThereError(f"there is no model {name!r}; `diode models list` shows all models")

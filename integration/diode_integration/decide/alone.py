@@ -1,7 +1,8 @@
-"""The config of flex attention that a model predicts fastest.
+"""The kernel of flex attention or of a convolution that a model predicts fastest.
 
-Inductor times its own list with a mask of its own, which no caller has, so its times mislead. The hook therefore keeps
-one config alone in every mode. The config of a plain compile stays unless the model predicts a clear gain.
+Inductor times its list of attention with a mask of its own, which no caller has, and convolutions by a clock that picks
+slower kernels than the library's. So the hook keeps one kernel alone in every mode. That of a plain compile stays
+unless the model predicts a clear gain.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from diode_integration.decide.decision import DecidedBy, Decision, PredictedConfig
-from diode_integration.decide.models import KnownModel, ModelSet, in_a_thread
+from diode_integration.decide.models import KnownModel, ModelSet, alone_files, in_a_thread
 from diode_store.candidates.attention_space import decoded_rows
 from diode_store.candidates.columns import ConfigColumns
 from diode_store.errors import ModelError
-from diode_store.ops.attending import DECODING
+from diode_store.ops.attending import BACKWARD, DECODING, FORWARD
 from diode_store.values import safely
 from diode_trainer.covered import nearest_first
 
@@ -34,12 +35,25 @@ if TYPE_CHECKING:
     from diode_store.records import Hardware, Problem
     from diode_trainer.catalogue import ModelFile
 
+CONVOLUTION = "convolution"
+_USUAL = {CONVOLUTION: "the library's kernel", **dict.fromkeys((FORWARD, BACKWARD, DECODING), "Inductor's default")}
+"""Words for the kernel of a plain compile, by op."""
 log = logging.getLogger("diode_integration")
 
-LEAST_GAIN = 0.02
-"""Predicted share of the default's time that another config has to save; less is within noise."""
-LEAST_GAIN_NEAR = 0.1
-"""The same on a device that the model is only near to."""
+
+class Gains(NamedTuple):
+    """Predicted shares of the default's time that another kernel has to save."""
+
+    known: float
+    near: float
+    """The same on a device that the model is only near to."""
+
+
+LEAST_GAINS = {CONVOLUTION: Gains(0.25, 0.4), **dict.fromkeys((FORWARD, BACKWARD, DECODING), Gains(0.02, 0.1))}
+"""By op. A model of convolutions misses the library's times by far in a few families, whose defaults are good; with
+less than that up to 11 of 500 unseen convolutions got more than 2% slower (``benchmarks/bench_alone.py``). Less than 2%
+is within noise.
+"""
 
 
 class Picked(NamedTuple):
@@ -62,8 +76,14 @@ class Picked(NamedTuple):
         return tuple(PredictedConfig(config, time_us) for config, time_us in found if time_us < np.inf)
 
 
-class AttentionModels:
-    """Models of attention, each loaded on its first use; safe to share between threads."""
+def alone_models() -> AloneModels | None:
+    """Return the models of attention and convolutions that are there; None without any."""
+    files = alone_files()
+    return AloneModels(files) if files else None
+
+
+class AloneModels:
+    """Models that each know one op, loaded on their first use; safe to share between threads."""
 
     def __init__(self, files: Sequence[ModelFile]) -> None:
         """Keep the models in the order in which they are asked; load none."""
@@ -81,7 +101,7 @@ class AttentionModels:
         try:
             return in_a_thread(lambda: ModelSet(map(KnownModel.of_file, self._files)))
         except ModelError as error:
-            safely.log(log, logging.WARNING, f"no usable model of flex attention: {error}")
+            safely.log(log, logging.WARNING, f"no usable model of flex attention and convolutions: {error}")
             return None
 
     @property
@@ -93,12 +113,12 @@ class AttentionModels:
     def choose(
         self, problem: Problem, hardware: Hardware, default: KernelConfig | None, others: Sequence[KernelConfig]
     ) -> Picked:
-        """Return the config for a problem.
+        """Return the kernel for a problem.
 
         Args:
             problem: the problem.
             hardware: the device to choose for.
-            default: the config of a plain compile; None if the call cannot have it.
+            default: the kernel of a plain compile; None if the call cannot have it.
             others: configs to choose from beside it.
         """
         configs = [*filter(None, [default]), *(config for config in others if config != default)]
@@ -109,11 +129,12 @@ class AttentionModels:
             return Picked(None, _decision(problem, hardware, why, decided_by=DecidedBy.STOCK))
         predicted = ranking.predicted_us
         best, reason = int(np.argmin(predicted)), "predicted fastest"
-        gain = LEAST_GAIN_NEAR if ranking.near_to else LEAST_GAIN
+        gains, usual = LEAST_GAINS[problem.op], _USUAL[problem.op]
+        gain = gains.near if ranking.near_to else gains.known
         if default is not None and predicted[0] * (1 - gain) <= predicted[best]:
-            best, reason = 0, "Inductor's default is predicted fastest"
+            best, reason = 0, f"{usual} is kept: no other is predicted {gain:.0%} faster"
         elif default is not None and np.isfinite(predicted[0]):
-            reason = f"predicted {1 - predicted[best] / predicted[0]:.0%} below Inductor's default"
+            reason = f"predicted {1 - predicted[best] / predicted[0]:.0%} below {usual}"
         chosen = (PredictedConfig(configs[best], float(predicted[best])),)
         decision = _decision(problem, hardware, reason, candidates=len(configs), chosen=chosen, ranking=ranking)
         changes = default is None or best > 0
@@ -126,7 +147,7 @@ class AttentionModels:
         with self._lock:
             models = self._models
         if models is None:
-            return None, "no model of flex attention can be used"
+            return None, "no model of the op can be used"
         found = models.standings(hardware, problem.op)
         standings = [pair for pair in found if pair[1].card.domain.knows_op(problem.op)]
         asked = [pair for pair in standings if pair[0].is_known] + nearest_first(standings)
