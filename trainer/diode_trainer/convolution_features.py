@@ -1,6 +1,6 @@
 """Features of a convolution and of candidate kernels, as a model sees them.
 
-A template computes the product that a convolution is: a tile of positions and output channels walks over the weights
+A template computes the product that a convolution is. A tile of positions and output channels walks over the weights
 of a channel, a block of input channels at a time. The library's kernels hide their parameters. They pad channels that
 are not a multiple of 8, so the widths of both kinds of channels are features. Sizes and ratios are base-2 logarithms.
 Raise ``CONVOLUTION_VERSION`` with any change to a formula here.

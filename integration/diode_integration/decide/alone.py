@@ -1,8 +1,8 @@
 """The kernel of flex attention or of a convolution that a model predicts fastest.
 
-Inductor times its list of attention with a mask of its own, which no caller has, and convolutions by a clock that picks
-slower kernels than the library's. So the hook keeps one kernel alone in every mode. That of a plain compile stays
-unless the model predicts a clear gain.
+Inductor times attention with a mask of its own, which no caller has. Its clock picks convolutions that are slower than
+the library's. So the hook keeps one kernel alone in every mode. That of a plain compile stays unless the model predicts
+a clear gain.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Gains(NamedTuple):
 
 
 LEAST_GAINS = {CONVOLUTION: Gains(0.25, 0.4), **dict.fromkeys((FORWARD, BACKWARD, DECODING), Gains(0.02, 0.1))}
-"""By op. A model of convolutions misses the library's times by far in a few families, whose defaults are good; with
-less than that up to 11 of 500 unseen convolutions got more than 2% slower (``benchmarks/bench_alone.py``). Less than 2%
-is within noise.
+"""Gains by op. A model of convolutions misses the library's times by far in a few families that it never saw, so that in
+trials with smaller gains up to 11 of 500 got more than 2% slower (``benchmarks/bench_alone.py``). For attention less
+than 2% is within noise.
 """
 
 
