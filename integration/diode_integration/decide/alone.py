@@ -50,7 +50,7 @@ class Gains(NamedTuple):
 
 
 LEAST_GAINS = {CONVOLUTION: Gains(0.25, 0.4), **dict.fromkeys((FORWARD, BACKWARD, DECODING), Gains(0.02, 0.1))}
-"""Gains by op. A model of convolutions misses the library's times by far in a few families that it never saw, so that in
+"""Gains by op. A model of convolutions misses the library's times by far in a few families that it never saw. In
 trials with smaller gains up to 11 of 500 got more than 2% slower (``benchmarks/bench_alone.py``). For attention less
 than 2% is within noise.
 """
