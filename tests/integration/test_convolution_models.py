@@ -66,7 +66,7 @@ def compiled(handler: Any, text: str, *, dynamic: bool | None = None, **settings
 def test_a_template_is_kept_where_it_is_clearly_faster(mode: str) -> None:
     """Of a dozen, in every mode, with nothing timed."""
     handler = hooked(mode=mode, hardware=H200)
-    assert len(compiled(handler, NARROW)) > 5
+    assert len(compiled(handler, NARROW)) > 3
     [decision] = handler.decisions()
     assert (decision.decided_by, len(decision.chosen)) == (DecidedBy.MODEL, 1)
     chosen = decision.chosen[0].config
@@ -159,7 +159,7 @@ def test_what_there_is_to_choose_from(text: str, product: bool) -> None:  # noqa
     first, *others = candidates_of(parse_problem(text).problem())
     templates = [each for each in others if each.template == "triton::convolution2d"]
     assert (first, others[0] == PRODUCT) == (VENDOR, product)
-    assert len(templates) >= 5
+    assert len(templates) >= 3
     assert any(each.num_warps == 8 for each in templates) is product
 
 
