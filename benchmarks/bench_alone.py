@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from diode_integration.decide.alone import LEAST_GAINS
+from diode_integration.decide.alone import is_clear
 from diode_integration.inductor.attention import as_if_cuda
-from diode_integration.inductor.convolutions import VENDOR, may_keep
+from diode_integration.inductor.convolutions import VENDOR
 from diode_store.candidates.columns import ConfigColumns
+from diode_store.candidates.convolution_space import why_not_trusted
 from diode_store.ops import OPS
 from diode_trainer.commands.recipes import make_recipe
 from diode_trainer.data.dataset import LEARNED_ALONE
@@ -64,7 +65,8 @@ def outcomes(data: ExampleSet, split: Split, folds: int, seed: int) -> Iterator[
                 is_known = not any(domain.misses(example.shape, example.hardware, near=True))
                 chosen = chosen_of(example, prediction, default) if is_known else default
                 times = example.runtime_us
-                yield Outcome(float(times[chosen]), float(times[default]), float(times[example.ran].min()))
+                best_us = times[example.ran & _usable(example)].min()
+                yield Outcome(float(times[chosen]), float(times[default]), float(best_us))
 
 
 def default_of(example: Examples) -> int | None:
@@ -88,17 +90,17 @@ def chosen_of(example: Examples, prediction: Prediction, default: int) -> int:
     """Return the position of the kernel that the hook would keep."""
     predicted = np.where(example.ran & _usable(example), prediction.runtime_us, np.inf)
     best = int(predicted.argmin())
-    return default if predicted[default] * (1 - LEAST_GAINS[example.shape.op].known) <= predicted[best] else best
+    places = {int(index): place for place, index in enumerate(prediction.finalists)}
+    logs = prediction.member_logs
+    ratios = logs[:, places[best]] - logs[:, places[default]] if {best, default} <= places.keys() else None
+    return best if is_clear(example.shape.op, predicted[default], predicted[best], ratios) else default
 
 
 def _usable(example: Examples) -> NDArray[np.bool_]:
     """Return the configs that the hook may keep, shape (n,)."""
-    shape, columns = example.shape, example.columns
-    if OPS[shape.op].is_attention:
-        return np.ones(len(columns), dtype=np.bool_)
-    is_pointwise = set(str(shape.dimension("kernel"))) <= {"1", "x"}
-    may = [may_keep(columns.config(i), is_pointwise=is_pointwise) for i in range(len(columns))]
-    return np.array(may, dtype=np.bool_)
+    columns = example.columns
+    trusted = [why_not_trusted(example.shape, columns.config(i)) is None for i in range(len(columns))]
+    return np.array(trusted, dtype=np.bool_)
 
 
 def main() -> None:

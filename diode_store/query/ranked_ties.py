@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from diode_store.candidates.convolution_space import why_not_trusted
 from diode_store.errors import ExportError
 from diode_store.exchange.foreign.inductor_lut import Ranked
 from diode_store.query.routings import TimedProblem, over_routings
@@ -152,7 +153,8 @@ def ranked(
     """Yield each timed problem with its tie set, in a stable order.
 
     If a problem was timed in several regimes, the regime nearest to deployment counts unless ``regime`` names another.
-    A grouped product comes once for all its routings, as ``routings`` says.
+    A grouped product comes once for all its routings, as ``routings`` says. Kernels whose results cannot be trusted are
+    left out, and problems whose fastest kernels all are.
     """
     rows = connection.execute(_RANKED, [hardware_id, environment_id, op, regime]).fetchall()
     found = list(over_routings(connection, hardware_id, environment_id, map(_timed_problem, rows)))
@@ -161,7 +163,11 @@ def ranked(
     select = f"SELECT id, {columns}, kwargs FROM configs WHERE id IN (SELECT unnest($1::BIGINT[]))"  # noqa: S608 - our own names
     configs = {row[0]: config_of_row(row[1:]) for row in connection.execute(select, [wanted]).fetchall()}
     for each in found:
-        yield Ranked(each.problem, tuple(configs[number] for number in each.ties), each.runtime_us, each.regime)
+        ties = tuple(configs[number] for number in each.ties)
+        if not each.problem.is_unknown:
+            ties = tuple(config for config in ties if why_not_trusted(each.problem.shape, config) is None)
+        if ties:
+            yield Ranked(each.problem, ties, each.runtime_us, each.regime)
 
 
 def _timed_problem(row: tuple[Any, ...]) -> TimedProblem:

@@ -130,8 +130,7 @@ class DiodeInductorChoices(entry.Handler):
     def uuid(self) -> str:
         """Return this handler's part of Inductor's cache key: everything that its choices depend on."""
         device = self._hardware.key.hex() if self._hardware else "detected"
-        space = self._search_space or INHERIT
-        parts = (entry.HOOK_VERSION, self._sha256, self.policy.key, self.unknown, space, device)
+        parts = (entry.HOOK_VERSION, self._sha256, self.policy.key, self.unknown, self._search_space or INHERIT, device)
         corrected = self.models.corrections if self.models else None
         also = [f"corrected by {corrected.key}"] if corrected else []
         also += [f"picks {self._picks.key}"] if self._picks else []
@@ -237,9 +236,10 @@ class DiodeInductorChoices(entry.Handler):
     def convolution(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> LowerWith | None:
         """Return how to lower a call of ``aten.convolution`` with its kernel; None without a pick or prediction."""
         try:
-            if self.observe or self.graphs.is_without_model or not is_tuned():
+            if self.graphs.is_without_model or not is_tuned() or not unranked.offers_vendor():
                 return None
-            return convolution.choose(self, arguments, named, self._picks, self.alone)
+            with self._stats.timed("seconds"):
+                return convolution.choose(self, arguments, named, self._picks, self.alone)
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
             return None
@@ -252,7 +252,7 @@ class DiodeInductorChoices(entry.Handler):
                 chosen = self._attention.choose(op, arguments, offered, self._picks_in_use, again=again)
             if chosen is None:
                 return None
-            self.settled(replace(chosen.decision, observed=self.observe), fallback="attention")
+            self.settled(replace(chosen.decision, observed=self.observe), is_counted=True)
             if chosen.config is not None and not self.observe:
                 self.graphs.keeps_template()
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
@@ -264,9 +264,9 @@ class DiodeInductorChoices(entry.Handler):
         """Return the device to choose for where ``device`` compiles; None if it cannot be identified."""
         return self._hardware or (detect_hardware(device) if device else None)
 
-    def settled(self, decision: Decision, fallback: str = "") -> None:
-        """Record a decision on a whole op; an abstention may have a name by which it is counted."""
-        self._stats.decide(decision, fallback)
+    def settled(self, decision: Decision, *, is_counted: bool = False) -> None:
+        """Record a decision on a whole op; an abstention may be counted by the first word of its reason."""
+        self._stats.decide(decision, is_counted=is_counted)
         self.graphs.settled(decision)
 
     def failed(self, error: Exception) -> None:

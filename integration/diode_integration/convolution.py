@@ -7,7 +7,7 @@ the only one left of Inductor's list, and without its code the library's kernel 
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +16,8 @@ from diode_collectors.inductor.convolutions import ARGUMENTS, CONVOLUTION, point
 from diode_integration.decide.decision import DecidedBy, Decision
 from diode_integration.inductor.convolutions import PRODUCT, VENDOR, KeptMark, candidates_of, kept_alone
 from diode_integration.inductor.listing import patched
+from diode_store.candidates.convolution_space import why_not_trusted
+from diode_store.errors import RecordError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +49,9 @@ def choose(
     picks: FilePicks | None,
     models: AloneModels | None,
 ) -> LowerWith | None:
-    """Return how to lower a call of ``aten.convolution`` with its kernel; None if nobody chooses one.
+    """Return how to lower a call of ``aten.convolution`` with its kernel; None if Inductor chooses.
+
+    An owner that observes has the kernel recorded.
 
     Args:
         owner: the handler.
@@ -55,22 +59,29 @@ def choose(
         named: those by name.
         picks: the picks that decide first.
         models: the models that decide where there is no pick.
-
-    Raises:
-        RecordError: sizes that make no convolution.
     """
     given = {**dict(zip(ARGUMENTS, arguments, strict=False)), **named}
-    problem = problem_of_call(given)
+    problem = None
+    with suppress(RecordError):  # sizes that make no convolution, such as an empty batch
+        problem = problem_of_call(given)
     device = owner.device_of(given["x"].get_device())
     if problem is None or device is None:
         return None
-    chosen: _Chosen | None = None
-    if picks is not None and (sought := picks.alone(problem, device)) is not None:
-        missed = partial(sought.source.missed, sought.pick)
-        chosen = _Chosen(sought.pick.configs[0], sought.decision(0, observe=False), sought.source.name, missed)
-    else:
+    chosen = None if picks is None else _picked(picks, problem, device)
+    if chosen is None:
         chosen = _predicted(owner, problem, device, given["x"].get_device(), models)
+    if chosen is not None and owner.observe:
+        owner.settled(replace(chosen.decision, observed=True), is_counted=True)
+        return None
     return None if chosen is None else partial(_lowered, chosen, problem, owner)
+
+
+def _picked(picks: FilePicks, problem: Problem, device: Hardware) -> _Chosen | None:
+    sought = picks.alone(problem, device, partial(why_not_trusted, problem.shape))
+    if sought is None:
+        return None
+    missed = partial(sought.source.missed, sought.pick)
+    return _Chosen(sought.pick.configs[0], sought.decision(0, observe=False), sought.source.name, missed)
 
 
 def _predicted(
@@ -78,7 +89,7 @@ def _predicted(
 ) -> _Chosen | None:
     """Return the kernel that a model predicts fastest, else the library's; None if Inductor chooses."""
     if models is None:
-        nobody = "no model ranks convolutions"
+        nobody = "no_model: no model ranks convolutions"
         decision = Decision(CONVOLUTION, problem, device.name, 0, (), None, nobody, device=device)
     else:
         vendor, *others = candidates_of(problem)
@@ -86,10 +97,8 @@ def _predicted(
         if found.config is not None:
             return _Chosen(found.config, found.decision, "the model")
         decision = found.decision
-    decision = replace(decision, decided_by=DecidedBy.STOCK, reason=f"op: {decision.reason}")
     why = owner.why_untuned(compiling)
     if why is None:
-        owner.settled(decision, fallback="op")
         return None
     reason = f"{decision.reason}; the vendor kernel is kept: {why}"
     return _Chosen(VENDOR, replace(decision, decided_by=DecidedBy.VENDOR, reason=reason), "the hook")
@@ -110,7 +119,7 @@ def _prepare(stack: ExitStack, chosen: _Chosen, problem: Problem, owner: Handler
     config = chosen.config
     if config.template == VENDOR.template:
         stack.enter_context(patched(max_autotune=False, max_autotune_gemm=False))
-        owner.settled(chosen.decision, fallback="op")
+        owner.settled(chosen.decision, is_counted=True)
         return
     if config.template == PRODUCT.template:
         stack.enter_context(patched(conv_1x1_as_mm=True))

@@ -71,7 +71,7 @@ def test_sound_installation(diode: RunCommand, database_path: Path, monkeypatch:
     subjects = [finding["subject"] for finding in found["findings"]]
     wanted = ["Python", "torch-diode", "torch", "duckdb", "GPU", "warehouse", "cache", "spool", "daemon"]
     assert [subject for subject in subjects if subject in wanted] == wanted
-    last = ["torch GPU", "Triton", *["model"] * 4, "hook", "seams", "seams"]
+    last = ["torch GPU", "Triton", *["model"] * 5, "hook", "seams", "seams"]
     assert [subject for subject in subjects if subject in last] == subjects[-len(last) :] == last
     assert contents(database_path.parent) == before
 

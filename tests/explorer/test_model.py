@@ -30,7 +30,7 @@ from diode_store.records import Problem, TensorSpec
 from diode_store.system.resources import trained_models_dir
 from diode_store.warehouse.store import Store
 from diode_trainer import artifact
-from diode_trainer.card import ATTENTION_PURPOSE, MATMUL_PURPOSE
+from diode_trainer.card import MATMUL_PURPOSE, PURPOSES
 from diode_trainer.catalogue import user_models_dir
 from diode_trainer.report.parts import Command, Facts, Note, Picture, Section, Table, flat
 from diode_trainer.report.questions import Answer
@@ -145,7 +145,7 @@ def test_the_models_there_are(database: str) -> None:
         "NVIDIA H100 80GB HBM3, NVIDIA H200",
         SHIPPED.sha256[:12],
     )
-    assert {other["purpose"] for other in others} == {ATTENTION_PURPOSE}
+    assert {other["purpose"] for other in others} == {*PURPOSES} - {MATMUL_PURPOSE}
     assert len(notes(found)) == 1
     assert "torn cannot be read: " in notes(found)[0]
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hooked import benchmarks, hooked, watching
 from picks_of import here
+from torch._inductor import config as inductor_config
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import detect_hardware
@@ -27,6 +28,7 @@ from stand_ins import H200
 NARROW = "convolution:8x4x64x64:320x3x3/padding1"
 """A first layer of a diffusion model; the library pads its 4 channels to 8."""
 WIDE = "convolution:2x320x32x32:320x3x3/padding1"
+UNKNOWN = "convolution:2x4x32x32:320x3x3/padding1/fp32"
 SETTINGS: dict[str, Any] = {"max_autotune_conv_backends": "ATEN,TRITON"}
 
 
@@ -84,20 +86,43 @@ def test_the_librarys_kernel_is_lowered_without_a_list(mode: str) -> None:
     assert compiled(handler, WIDE) == ["convolution"]
     [decision] = handler.decisions()
     assert (decision.decided_by, decision.chosen[0].config) == (DecidedBy.MODEL, VENDOR)
-    assert decision.reason == "the library's kernel is kept: no other is predicted 25% faster"
+    assert decision.reason == "the library's kernel is predicted fastest"
 
 
-@pytest.mark.parametrize(("unknown", "kept"), [("vendor", True), ("auto", True), ("stock", False)])
-def test_a_convolution_that_no_model_knows(unknown: str, kept: bool) -> None:  # noqa: FBT001 - a case
-    """It counts as a fallback with its problem; the library's kernel stays unless Inductor is asked for."""
+@pytest.mark.parametrize("unknown", ["vendor", "auto"])
+def test_a_convolution_that_no_model_knows(unknown: str) -> None:
+    """It counts as a fallback with its problem, and the library's kernel stays."""
     handler = hooked(mode="zero", hardware=H200, unknown=unknown)
-    text = "convolution:2x4x32x32:320x3x3/padding1/fp32"
-    assert (compiled(handler, text) == ["convolution"]) is kept
-    decision = handler.decisions()[0]
-    assert decision.decided_by is (DecidedBy.VENDOR if kept else DecidedBy.STOCK)
-    assert decision.reason.startswith("op: of convolution the model knows bfloat16, float16, not ")
+    assert compiled(handler, UNKNOWN) == ["convolution"]
+    [decision] = handler.decisions()
+    assert decision.decided_by is DecidedBy.VENDOR
+    assert decision.reason.startswith("dtype: of convolution the model knows bfloat16, float16, not ")
     assert decision.problem is not None
-    assert handler.get_stats()["fallback_op"] == 1
+    assert handler.get_stats()["fallback_dtype"] == 1
+
+
+def test_inductor_tunes_what_no_model_knows_if_asked() -> None:
+    """The hook has no part in it then."""
+    handler = hooked(mode="zero", hardware=H200, unknown="stock")
+    assert len(compiled(handler, UNKNOWN)) > 3
+    assert handler.decisions() == []
+
+
+def test_without_the_library_among_the_backends_inductor_chooses() -> None:
+    """An op lowered without tuning would have no kernel at all."""
+    handler = hooked(mode="zero", hardware=H200)
+    for backends, failed in (("TRITON", 0), ("ATEN,TRITON", 1)):  # a call without arguments fails if it is looked at
+        with inductor_config.patch(max_autotune=True, max_autotune_conv_backends=backends):
+            assert handler.convolution((), {}) is None
+        assert handler.get_stats().get("fallback_error", 0) == failed
+
+
+def test_a_handler_that_observes_records_its_choice() -> None:
+    """Inductor goes on as without it."""
+    handler = hooked(mode="zero", hardware=H200, observe=True)
+    assert len(compiled(handler, NARROW)) > 3
+    [decision] = handler.decisions()
+    assert (decision.observed, decision.decided_by) == (True, DecidedBy.MODEL)
 
 
 def test_sizes_that_vary_keep_the_librarys_kernel() -> None:
@@ -161,6 +186,23 @@ def test_what_there_is_to_choose_from(text: str, product: bool) -> None:  # noqa
     assert (first, others[0] == PRODUCT) == (VENDOR, product)
     assert len(templates) >= 3
     assert any(each.num_warps == 8 for each in templates) is product
+
+
+def test_an_input_beyond_32_bits_has_no_template() -> None:
+    """A template would read outside of it."""
+    assert candidates_of(parse_problem("convolution:128x2048x112x112:64x1x1").problem()) == [VENDOR]
+
+
+def test_a_pick_whose_results_cannot_be_trusted() -> None:
+    """The model chooses instead, and the log says why."""
+    device, problem = detect_hardware("cpu"), parse_problem(NARROW).problem()
+    assert device is not None
+    measured = KernelConfig("triton::convolution2d", block_m=128, block_n=128, block_k=16, num_stages=3, num_warps=8)
+    picks = Picks.of(device, [Pick(problem, (measured,), here(), 12.5)])
+    handler = hooked(mode="zero", hardware=None, picks=picks)
+    compiled(handler, NARROW)
+    assert [each.decided_by for each in handler.decisions()] == [DecidedBy.VENDOR]
+    assert handler.get_stats()["picks_missed"] == 1
 
 
 @pytest.mark.parametrize("words", ["dilation2", "stride2"])

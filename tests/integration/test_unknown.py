@@ -244,7 +244,7 @@ def test_zero_mode_keeps_the_vendors_convolution() -> None:
     assert "extern_kernels.convolution" in code
     assert handler.get_stats()["unknown_vendor"] == 1
     (decision,) = handler.decisions()
-    assert handler.get_stats()["fallback_op"] == 1
+    assert handler.get_stats()["fallback_dtype"] == 1
     assert decision.decided_by is DecidedBy.VENDOR
     assert decision.device is not None
     assert decision.hardware == decision.device.name

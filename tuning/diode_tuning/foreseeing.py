@@ -52,8 +52,10 @@ def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
         else:
             choices += sum(map(estimate.choices, found))
         estimate_s += estimate.seconds(found)
-    by_op = Counter(problem.op for problem in pinned)
-    learned_alone = {op: number + len(pool.measured(0.0, done, ops=(op,))) for op, number in by_op.items()}
+    keys = {problem.problem().key: problem.op for problem in pinned}
+    for op in {problem.op for problem in pool.pinned.values()}:
+        keys |= dict.fromkeys(pool.measured(0.0, done, ops=(op,)), op)
+    learned_alone = Counter(keys.values())
     goes_on_with = None if run.plan.rounds[0].problems is None else run.path.name
     measured = pool.measured(0.0, done)
     learned = measured | {problem.problem().key for problem in chosen.keys() - by_vendor}

@@ -14,7 +14,7 @@ from diode_store.command_line.console import print_note, progress
 from diode_store.command_line.render import counted
 from diode_store.errors import DatasetError, DiodeError, HardwareError, ModelError, NoWarehouseError
 from diode_store.system.urls import redact
-from diode_trainer.data.dataset import NOT_LEARNED
+from diode_trainer.data.dataset import LEARNED_ALONE
 from diode_tuning import installing, pinning
 from diode_tuning.guiding import guide_by, guide_by_default
 from diode_tuning.plan import ROUND_PROBLEMS, Plan, Round, RunFolder, Stage, check_same
@@ -165,7 +165,8 @@ class TuningJob:
     def _round(self, run: RunFolder, number: int, each: Round, kept: PrivateFolder) -> None:
         """Choose a round's problems unless they are chosen, measure them, and ingest the timings."""
         if each.problems is None:
-            problems, guide = self.choose(number, each, run.path / "interim.pt")
+            before = sum(earlier.is_pinned for earlier in run.plan.rounds[: number - 1])
+            problems, guide = self.choose(number - before, each, run.path / "interim.pt")
             if not problems and each is run.plan.rounds[0]:
                 what = "convolutions and calls of attention" if each.is_pinned else "products"
                 print_note(f"all requested {what} are measured; {self._more_to_measure()}")
@@ -218,7 +219,7 @@ class TuningJob:
         """Return the problems of a round, the most informative first, and the kernels that each begins with.
 
         Args:
-            number: Number of the round, from 1.
+            number: Number of the round, from 1, among those of products.
             each: The round.
             interim: Path for a model of the rounds before.
         """
@@ -352,12 +353,14 @@ class TuningJob:
         """Put the measured convolutions and calls of attention to use, and return what was made of them."""
         if not self.pool.pinned:
             return {"picks": None, "other_models": []}
-        ops = tuple(dict.fromkeys(problem.op for problem in self.pool.pinned.values()))
-        picks = pinning.write_picks(self.request.database, self.devices[0], NOT_LEARNED)
+        picks = pinning.write_picks(self.request.database, self.devices[0], LEARNED_ALONE)
         if picks is None:
-            print_note(f"nothing was measured of {', '.join(ops)}; give a larger --budget")
-        output = Output.DROP if captures else Output.SHOW
-        models = pinning.train_alone(self._commands, self.pool, self.hardware, self.request.folds, output)
+            ops = dict.fromkeys(problem.op for problem in self.pool.pinned.values())
+            print_note(f"no fastest kernel was found for {', '.join(ops)}; give a larger --budget")
+        else:
+            print_note(f"{picks['file']}: {counted(picks['picks'], 'pick')}")
+        output, previous = Output.DROP if captures else Output.SHOW, self.folder.path / "previous"
+        models = pinning.train_alone(self._commands, self.pool, self.request.folds, output, previous)
         return {"picks": picks, "other_models": models}
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from diode_store.command_line.console import print_note
 from diode_store.command_line.render import counted
-from diode_store.errors import DiodeError
+from diode_store.errors import DiodeError, PicksError
 from diode_trainer import catalogue
 from diode_trainer.data.dataset import LEARNED_ALONE
 from diode_trainer.feature_kinds import kind_of
 from diode_trainer.jobs.naming import model_name, output_path
+from diode_tuning import installing
 from diode_tuning.pool import FEWEST_PROBLEMS, folds_for
 from diode_tuning.running import CommandFailedError
 
@@ -27,10 +29,10 @@ if TYPE_CHECKING:
 
 
 def write_picks(url: str, device: SweepDevice, ops: Iterable[str]) -> dict[str, Any] | None:
-    """Write the fastest kernels of some ops that were measured on a device, in its software, to the hook's file.
+    """Add the fastest kernels of some ops that were measured on a device, in its software, to the hook's file.
 
     Returns:
-        ``file`` and the number of ``picks``; None if nothing was measured.
+        ``file`` and the number of added ``picks``; None if nothing was measured.
 
     Raises:
         SchemaError: the warehouse has another revision.
@@ -38,6 +40,7 @@ def write_picks(url: str, device: SweepDevice, ops: Iterable[str]) -> dict[str, 
         DiodeError: the file cannot be written.
     """
     from diode_store.exchange.picks import Picks
+    from diode_store.exchange.picks_reading import read_picks
     from diode_store.warehouse.store import Store
 
     with Store.open(url) as store:
@@ -45,11 +48,15 @@ def write_picks(url: str, device: SweepDevice, ops: Iterable[str]) -> dict[str, 
     if not found:
         return None
     path = catalogue.user_picks(device.hardware.name)
+    before = Picks.of(device.hardware, [])
+    with contextlib.suppress(PicksError):  # there is none yet, or it is damaged
+        there = read_picks(path)
+        before = there if there.device.key == device.hardware.key else before
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DiodeError(f"{path.parent}: cannot be made ({error.strerror or error}); make room") from None
-    Picks.of(device.hardware, found).write(path, force=True)
+    before.updated(found).write(path, force=True)
     return {"file": str(path), "picks": len(found)}
 
 
@@ -89,13 +96,19 @@ def ops_to_learn(pool: Pool, hardware: Hardware, problems: Mapping[str, int]) ->
     return [op for op in wanted if problems.get(op, 0) >= FEWEST_PROBLEMS]
 
 
-def train_alone(commands: Commands, pool: Pool, hardware: Hardware, folds: int, output: Output) -> list[str]:
-    """Train a model for each op that gets one of its own (``ops_to_learn``), and return the models' paths."""
+def train_alone(commands: Commands, pool: Pool, folds: int, output: Output, previous: Path) -> list[str]:
+    """Train a model for each op that gets one of its own (``ops_to_learn``), and return the models' paths.
+
+    A model that was there before is copied to the folder ``previous``.
+    """
     found = []
+    hardware = pool.devices[0].hardware
     problems = {op: len(pool.measured(ops=(op,))) for op in LEARNED_ALONE}
     for op in ops_to_learn(pool, hardware, problems):
         print_note(f"{op}: learning from {counted(problems[op], 'problem')}")
         path = _model_of(op, hardware)
+        if path.exists():
+            print_note(f"{op}: {installing.keep_copy(path, previous)} is the model before")
         options = "--folds", str(folds_for(problems[op], folds)), "--output", str(path), "--force", "--restart"
         try:
             commands.run("train", "--op", op, "--hardware", hardware.name, *options, output=output)

@@ -17,7 +17,8 @@ from diode_collectors.sweep.devices import check_can_be_timed
 from diode_collectors.sweep.report import Estimate
 from diode_store.command_line.console import print_note, progress
 from diode_store.errors import NoWarehouseError, SettingsError
-from diode_trainer.data.dataset import NOT_LEARNED
+from diode_store.ops import OPS
+from diode_trainer.data.dataset import LEARNED_ALONE, NOT_LEARNED
 from diode_tuning.choosing import choose
 from diode_tuning.decided import decided_by_near
 from diode_tuning.plan import Round, split
@@ -239,13 +240,24 @@ class Pool:
             is_pinned: True for the problems to pin instead of the products.
         """
         if is_pinned:
-            there = self.measured(space.size, done, ops=NOT_LEARNED)
+            there = self._measured_here(space, done)
             known = [problem for key, problem in self.pinned.items() if key in there]
             return known, [problem for key, problem in self.pinned.items() if key not in there]
         measured = self.measured(space.size, done)
         wanted = self._first if space.size > self.space.size else self.problems
         known = [problem for key, problem in self.problems.items() if key in measured]
         return known, [problem for key, problem in wanted.items() if key not in measured]
+
+    def _measured_here(self, space: SearchSpace, done: set[DoneKey] | None) -> set[bytes]:
+        """Return the keys of the pinned problems measured in this software, to which picks are bound.
+
+        A convolution has the same templates in every search space.
+        """
+        found = self.done() if done is None else done
+        here = {each for each in found if each.environment == self.devices[0].environment.key}
+        convolutions = [name for name in LEARNED_ALONE if OPS[name].is_convolution]
+        others = [name for name in LEARNED_ALONE if name not in convolutions]
+        return self.measured(0.0, here, ops=convolutions) | self.measured(space.size, here, ops=others)
 
     def enough_s(self, problems: int, left: Sequence[SweepProblem]) -> float | None:
         """Return the seconds to add the problems that are missing to learn from; None if too few are left."""

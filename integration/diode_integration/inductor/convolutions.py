@@ -10,9 +10,11 @@ from math import prod
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from diode_collectors.inductor.indexing import overflows
 from diode_integration.decide.decision import DecidedBy
 from diode_integration.inductor.as_if_cuda import ListedConfig
 from diode_integration.inductor.entry import Mark, mark_of, marking_later
+from diode_store.candidates.convolution_space import why_not_trusted
 from diode_store.kernels import KernelConfig, agrees
 from diode_store.ops import OPS
 from diode_store.ops.convolving import CHANNELS_LAST
@@ -27,10 +29,6 @@ if TYPE_CHECKING:
 OP = "convolution"
 (_VENDOR,), (_PRODUCT,) = OPS[OP].vendors, OPS[OP].other_vendors
 VENDOR, PRODUCT = KernelConfig(_VENDOR), KernelConfig(_PRODUCT)
-_MOST_WARPS = 4
-"""Warps of a template with a loop over the kernel. With 8 Triton computes wrong results (triton-lang/triton#1254), and
-torch 2.13 lists none; torch 2.11 still does.
-"""
 
 
 def candidates_of(problem: Problem) -> list[KernelConfig]:
@@ -41,18 +39,13 @@ def candidates_of(problem: Problem) -> list[KernelConfig]:
     size, weight = (spec.size for spec in problem.inputs[:2])
     shape = problem.shape
     is_image = len(size) == len(problem.inputs[0].stride) == 4  # noqa: PLR2004 - batch, channels, height and width
-    if not is_image or shape.dimension("dilation") is not None:
+    if not is_image or shape.dimension("dilation") is not None or overflows(problem):
         return [VENDOR]
     is_pointwise = prod(weight[2:]) == 1
     is_product = is_pointwise and shape.b == 1 and not (shape.dimension("stride") or shape.dimension("padding"))
     listed = _listed(size[0] * prod(size[2:]), weight[0], weight[1], itemsize(shape.dtype))
-    templates = [each for each in listed if may_keep(each, is_pointwise=is_pointwise)]
+    templates = [each for each in listed if why_not_trusted(shape, each) is None]
     return [VENDOR, *([PRODUCT] if is_product and shape.layout[0] == CHANNELS_LAST else []), *templates]
-
-
-def may_keep(config: KernelConfig, *, is_pointwise: bool) -> bool:
-    """Return whether a template's results can be trusted; ``is_pointwise`` is for a kernel of 1 x 1."""
-    return is_pointwise or (config.num_warps or 0) <= _MOST_WARPS
 
 
 def _listed(m: int, n: int, k: int, item_bytes: int) -> list[KernelConfig]:

@@ -120,8 +120,8 @@ class Handler(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
         """Return the device to choose for where ``device`` compiles; None if it cannot be identified."""
 
     @abstractmethod
-    def settled(self, decision: Decision, fallback: str = "") -> None:
-        """Record a decision; an abstention may have a name by which it is counted."""
+    def settled(self, decision: Decision, *, is_counted: bool = False) -> None:
+        """Record a decision; an abstention may be counted by the first word of its reason."""
 
     @abstractmethod
     def failed(self, error: Exception) -> None:

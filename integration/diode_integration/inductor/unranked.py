@@ -126,7 +126,7 @@ def _lowered(
         try:
             found = owner.device_of(device)
             where = found.name if found else str(device or "unknown")
-            owner.settled(_decision(unranked, name, found, where, why), fallback="op")
+            owner.settled(_decision(unranked, name, found, where, why), is_counted=True)
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             owner.failed(error)
         return lowered
@@ -135,5 +135,5 @@ def _lowered(
 
 
 def _decision(unranked: Unranked, name: str, device: Hardware | None, where: str, why: str) -> Decision:
-    reason = f"op: no model ranks {unranked.plural}; the vendor kernel is kept: {why}"
+    reason = f"op: no model ranks such {unranked.plural}; the vendor kernel is kept: {why}"
     return Decision(name, None, where, 0, (), None, reason, decided_by=DecidedBy.VENDOR, device=device)

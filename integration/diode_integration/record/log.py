@@ -81,14 +81,17 @@ class Stats:
             self._counts["clocked_by_prediction"] += timed.is_by_prior
             self._seconds["seconds_clocked"] += timed.seconds
 
-    def decide(self, decision: Decision, fallback: str = "") -> None:
-        """Keep a decision, dropping the oldest when there are too many; count an abstention as a fallback of a name."""
+    def decide(self, decision: Decision, *, is_counted: bool = False) -> None:
+        """Keep a decision, dropping the oldest when there are too many.
+
+        An abstention may count as a fallback for the first word of its reason.
+        """
         with self._lock:
             self._decisions.append(decision)
             if decision.abstained:
                 self._counts[f"unknown_{decision.decided_by}"] += 1
-                if fallback:
-                    self._counts[f"fallback_{fallback}"] += 1
+                if is_counted:
+                    self._counts[f"fallback_{decision.reason.partition(':')[0]}"] += 1
             elif decision.decided_by is DecidedBy.PICKS:
                 self._counts["picked_from_file"] += 1
                 self._counts["kept_alone"] += not decision.observed
