@@ -170,7 +170,8 @@ class Previewer:
         if picked.config is None and why is not None:
             decision = replace(decision, decided_by=DecidedBy.VENDOR, reason=f"{decision.reason}; {why}")
         ranked = dict.fromkeys((*fastest, *decision.chosen))
-        return Preview(problem, replace(decision, observed=True), tuple(ranked), len(fastest))
+        top = min(self._top, len(fastest))
+        return Preview(problem, replace(decision, observed=True), tuple(ranked), top)
 
     def _of_attention(self, problem: Problem) -> tuple[KernelConfig | None, list[KernelConfig]]:
         """Return the config of a plain compile, None if it does not fit, and those to choose from."""

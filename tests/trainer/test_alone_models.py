@@ -29,7 +29,7 @@ KNOWN = {
     "flex_decoding": "flex_decoding:8x32x1x128:8x8192",
 }
 UNKNOWN = {
-    "convolution:8x64x56x56:128x3x3/dilation2": "of convolution the model knows the dilation no, not yes",
+    "convolution:8x64x56x56:128x3x3/dilation2": "of convolution the model knows none with a dilation",
     "convolution:8x64x4096:128x3/nt": "of convolution the model knows the number of spatial sizes 2, not 1",
     "convolution:8x64x56x56:128x3x3/tt": "of convolution the model knows nt, not tt",
     "convolution:8x64x56x56:128x3x3/tf32": "of convolution the model knows bfloat16, float16, not tf32",

@@ -267,7 +267,7 @@ class Card:
     @property
     def narrow_note(self) -> str | None:
         """Warning about a model that learned from few of the kernels that the hook ranks, or None."""
-        return narrow_note(self.data.get("triton_configs"))
+        return narrow_note(self.data.get("triton_configs")) if self.purpose == MATMUL_PURPOSE else None
 
     def to_json(self) -> str:
         """Return the card as indented JSON."""

@@ -128,6 +128,8 @@ class OpDomain:
             given, told = _value(shape, name), _TOLD_AS.get(name, name)
             if given not in values:
                 detail = f"of {op} the model knows the {told} {', '.join(map(_shown, values))}, not {_shown(given)}"
+                if name == _DILATED:
+                    detail = f"of {op} the model knows {'only ones' if given is False else 'none'} with a dilation"
                 yield Miss("dimension", f"{told} {_shown(given)} of {op}", detail)
         yield from out_of_range(shape, self.shapes, of=f" of {op}")
 

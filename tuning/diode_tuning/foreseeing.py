@@ -10,10 +10,13 @@ from diode_collectors.problems.search_space import SearchSpace
 from diode_store.command_line.render import counted
 from diode_trainer import catalogue
 from diode_tuning import installing, pinning
-from diode_tuning.pool import FEWEST_PROBLEMS
+from diode_tuning.pool import FEWEST_PROBLEMS, SMALLEST
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from diode_collectors.problems.problem import SweepProblem
+    from diode_collectors.sweep.already import DoneKey
     from diode_tuning.job import TuningJob
 
 
@@ -52,10 +55,6 @@ def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
         else:
             choices += sum(map(estimate.choices, found))
         estimate_s += estimate.seconds(found)
-    keys = {problem.problem().key: problem.op for problem in pinned}
-    for op in {problem.op for problem in pool.pinned.values()}:
-        keys |= dict.fromkeys(pool.measured(0.0, done, ops=(op,)), op)
-    learned_alone = Counter(keys.values())
     goes_on_with = None if run.plan.rounds[0].problems is None else run.path.name
     measured = pool.measured(0.0, done)
     learned = measured | {problem.problem().key for problem in chosen.keys() - by_vendor}
@@ -64,13 +63,11 @@ def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
         "devices": [device.name for device in job.devices],
         "cores": pool.cores,
         "targets": len(pool.problems),
-        "pinned": dict(Counter(problem.op for problem in pool.pinned.values())),
         "left_out": pool.left_out,
         "measured_already": len(known),
         "rounds": [asdict(each) for each in run.plan.rounds],
         "budget_s": sum(each.budget_s - each.spent_s for each in rounds),
         "problems": len(chosen) - len(by_vendor),
-        "pinned_problems": len(pinned),
         "vendor_problems": len(by_vendor),
         "choices": choices,
         "estimate_s": estimate_s,
@@ -78,10 +75,39 @@ def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
         if pool.problems
         else None,
         "model": str(installing.target(job.hardware)) if pool.problems else None,
-        "other_models": pinning.ops_to_learn(pool, job.hardware, learned_alone),
-        "picks": str(catalogue.user_picks(job.hardware.name)) if pool.pinned else None,
         "goes_on_with": goes_on_with,
+        **_of_pinned(job, pinned, done),
     }
+
+
+def _of_pinned(job: TuningJob, planned: Sequence[SweepProblem], done: set[DoneKey]) -> dict[str, Any]:
+    """Return what a run does with convolutions and attention.
+
+    Args:
+        job: Job to look at.
+        planned: Problems that it measures.
+        done: Measured problems.
+    """
+    pool = job.pool
+    ops = {problem.problem().key: problem.op for problem in planned}
+    for op in {problem.op for problem in pool.pinned.values()}:
+        ops |= dict.fromkeys(pool.measured(0.0, done, ops=(op,)), op)
+    wanted = pool.known_and_left(SMALLEST, done, is_pinned=True)[1]
+    return {
+        "pinned": dict(Counter(problem.op for problem in pool.pinned.values())),
+        "pinned_problems": len(planned),
+        "too_short": _too_short(len(planned), len(wanted)),
+        "other_models": pinning.ops_to_learn(pool, job.hardware, Counter(ops.values())),
+        "picks": str(catalogue.user_picks(job.hardware.name)) if pool.pinned else None,
+    }
+
+
+def _too_short(planned: int, wanted: int) -> str | None:
+    """Return advice if a budget leaves out some of the problems to pin, else None."""
+    if planned >= wanted:
+        return None
+    told = f"{planned:,} of {wanted:,} named convolutions and calls of attention fit into the budget"
+    return f"{told}; give a larger --budget, or run the command again afterwards"
 
 
 def _too_few(problems: int, enough_minutes: int | None, *, goes_on: bool) -> str | None:

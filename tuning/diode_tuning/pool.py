@@ -16,6 +16,7 @@ from diode_collectors.sweep.already import measured_in_spool, measured_in_wareho
 from diode_collectors.sweep.devices import check_can_be_timed
 from diode_collectors.sweep.report import Estimate
 from diode_store.command_line.console import print_note, progress
+from diode_store.command_line.render import counted
 from diode_store.errors import NoWarehouseError, SettingsError
 from diode_store.ops import OPS
 from diode_trainer.data.dataset import LEARNED_ALONE, NOT_LEARNED
@@ -60,7 +61,7 @@ _LEAST_VENDOR_S = 5.0
 """Least seconds of that share: below this the start of a sweep would cost more than the share."""
 _MARGIN = 1.3
 """Allowed ratio of the actual to the estimated time of a larger search space."""
-_SMALLEST = SearchSpace("SAMPLE", SAMPLE)
+SMALLEST = SearchSpace("SAMPLE", SAMPLE)
 """Search space of pinned problems if there is time for no larger one."""
 
 
@@ -137,9 +138,25 @@ class Pool:
             products = [problem for problem in kept if problem.op not in NOT_LEARNED]
             count = (_FEW if self.is_cpu else _COMPANY) - len(products)
             company = companions(products, device, count, lambda problem: _as_shape(problem) not in out)
-            return products, company, [problem for problem in kept if problem.op in NOT_LEARNED]
+            return products, company, self._with_a_choice(kept)
         decided = decided_by_near(self._database, self._hardware)
         return [each for each in decided if device.fits(each) and _as_shape(each) not in out], kept, []
+
+    def _with_a_choice(self, problems: Sequence[SweepProblem]) -> list[SweepProblem]:
+        """Return the problems to pin among ``problems``: those with more than one kernel.
+
+        Raises:
+            SettingsError: nothing is left.
+        """
+        pinned = [problem for problem in problems if problem.op in NOT_LEARNED]
+        count = self.estimate(SMALLEST).choices
+        found = [problem for problem in pinned if count(problem) > 1]
+        why = "with a dilation, and for signals, there is the library's kernel alone"
+        if not found and len(pinned) == len(problems):
+            raise SettingsError(f"the requested convolutions leave nothing to choose: {why}; name others")
+        if len(found) < len(pinned):
+            print_note(f"{counted(len(pinned) - len(found), 'convolution')} left out: {why}")
+        return found
 
     def rounds(self, budget_s: float) -> list[Round]:
         """Return the rounds of a run with this budget.
@@ -161,12 +178,12 @@ class Pool:
         if not self.pinned:
             return []
         share_s = budget_s * len(self.pinned) / len(self.asked)
-        for space in (*_LARGER, _SMALLEST):
+        for space in (*_LARGER, SMALLEST):
             _, left = self.known_and_left(space, is_pinned=True)
             needed_s = _MARGIN * self.estimate(space).seconds(left)
             if needed_s <= share_s:
                 return [Round(needed_s, str(space), is_pinned=True)]
-        return [Round(share_s, str(_SMALLEST), is_pinned=True)]
+        return [Round(share_s, str(SMALLEST), is_pinned=True)]
 
     def _rounds_of_products(self, budget_s: float) -> list[Round]:
         company = [problem for key, problem in self.problems.items() if key not in self._first]

@@ -142,5 +142,6 @@ def _why_none(program: str, decisions: list[DecisionRecord], hardware: Collectio
         return f"a sweep can measure nothing of what {program} compiled; name problems with --shape"
     return (
         f"{program} compiled no product, convolution or flex attention in its own process; check that it calls the"
-        " compiled function there, not in a child process"
+        " compiled function there, not in a child process, that the sizes of convolutions do not vary, and for flex"
+        " attention that it runs on a GPU"
     )

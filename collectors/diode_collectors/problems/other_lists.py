@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from diode_collectors.problems.search_space import GUIDED
 from diode_store.candidates.grouped_space import grouped_configs
 from diode_store.ops.attending import BACKWARD, DECODING, FORWARD
+from diode_store.ops.convolving import BETWEEN, DILATION
 from diode_store.ops.scaling import ROW, TENSOR, recipes_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ class _Lists(NamedTuple):
 
 _PLAIN = {"int_mm": _Lists(11, 11), "mm_plus_mm": _Lists(10, 10), "scaled_mm": _Lists(92, 1240)}
 _CONVOLUTION = 17
-"""Configs of ``triton::convolution2d``; small sizes make some of them equal."""
+"""Configs of the templates of images and volumes; small sizes make some of them equal. There are none with a dilation,
+nor for most signals.
+"""
 _SCALED_TMA = _Lists(13, 635)
 _ATTENTION = {
     FORWARD: _Lists(7, 147),
@@ -42,7 +45,8 @@ def count_other(
 ) -> int:
     """Return the number of choices of a problem, vendor kernels included; arguments as in ``count_choices``."""
     if problem.entry.is_convolution:
-        return 1 + _CONVOLUTION
+        is_signal = BETWEEN not in str(problem.shape.dimension("kernel"))
+        return 1 if is_signal or problem.shape.dimension(DILATION) is not None else 1 + _CONVOLUTION
     if problem.entry.is_attention:
         lists = _ATTENTION[problem.op]
         most = {"DEFAULT": 0, "EXHAUSTIVE": lists.exhaustive}.get(space.kind, space.sample or 0)

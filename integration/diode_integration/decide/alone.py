@@ -98,10 +98,13 @@ class Picked(NamedTuple):
     """The n configs that were ranked."""
     predicted_us: NDArray[np.float64] = np.empty(0)
     """Shape (n,), in microseconds; inf for a config that cannot run."""
+    has_default: bool = False
+    """True if the first config is that of a plain compile."""
 
     def fastest(self, top: int) -> tuple[PredictedConfig, ...]:
-        """Return the configs with the fastest predictions, fastest first; at most ``top``."""
-        order = np.argsort(self.predicted_us, kind="stable")[:top]
+        """Return the configs with the fastest predictions, fastest first: at most ``top``, and the default."""
+        order = np.argsort(self.predicted_us, kind="stable")
+        order = order[(np.arange(len(order)) < top) | ((order == 0) & self.has_default)]
         found = ((self.configs[i], float(self.predicted_us[i])) for i in order)
         return tuple(PredictedConfig(config, time_us) for config, time_us in found if time_us < np.inf)
 
@@ -168,8 +171,10 @@ class AloneModels:
             reason = f"{_USUAL[problem.op]} is predicted fastest"
         chosen = (PredictedConfig(configs[best], float(predicted[best])),)
         decision = _decision(problem, hardware, reason, candidates=len(configs), chosen=chosen, ranking=ranking)
+        if default is not None and default.is_vendor:
+            decision = replace(decision, vendor_us=float(predicted[0]))
         changes = default is None or best > 0
-        return Picked(configs[best], decision, changes, configs, predicted)
+        return Picked(configs[best], decision, changes, configs, predicted, default is not None)
 
     def _ranked(
         self, problem: Problem, hardware: Hardware, configs: Sequence[KernelConfig]

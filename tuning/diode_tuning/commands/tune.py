@@ -205,8 +205,8 @@ def _print_foreseen(found: dict[str, Any]) -> None:
         typer.echo(f"others    {', '.join(f'{op} {number:,}' for op, number in found['pinned'].items())}")
     more = f", and {found['vendor_problems']:,} with vendor kernels only" if found["vendor_problems"] else ""
     typer.echo(
-        f"measures  {counted(len(found['rounds']), 'round')}, {found['budget_s']:.0f} s in all: about"
-        f" {counted(found['problems'] + found['pinned_problems'], 'problem')} and"
+        f"measures  {counted(len(found['rounds']), 'round')}, about {found['estimate_s']:.0f} s of"
+        f" {found['budget_s']:.0f} s: {counted(found['problems'] + found['pinned_problems'], 'problem')} and"
         f" {counted(found['choices'], 'kernel')}{more}"
     )
     models = [*(["products"] if found["model"] else []), *found["other_models"]]
@@ -220,8 +220,8 @@ def _print_foreseen(found: dict[str, Any]) -> None:
         typer.echo(f"picks     {found['picks']}")
     if found["goes_on_with"]:
         print_note(f"the interrupted run {found['goes_on_with']} would continue")
-    if found["too_few"]:
-        print_note(found["too_few"])
+    for note in filter(None, (found["too_few"], found["too_short"])):
+        print_note(note)
 
 
 def _print_done(found: dict[str, Any]) -> None:
