@@ -43,7 +43,7 @@ log = logging.getLogger("diode_integration")
 
 
 class Gains(NamedTuple):
-    """How clearly another kernel than the default has to be predicted faster."""
+    """Gains by which another kernel has to be predicted faster than the default."""
 
     known: float
     """Share of the default's predicted time that it has to save."""
