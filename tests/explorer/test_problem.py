@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import samples
+from diode_collectors.problems.problem import parse_problem
 from diode_explorer.background import Background
 from diode_explorer.feed import Feed
 from diode_explorer.pages.page import NotThereError
@@ -18,7 +19,7 @@ from diode_explorer.visit import Visit
 from diode_store.candidates.columns import ConfigColumns
 from diode_store.candidates.names import kernel_config
 from diode_store.devices.known import require_device
-from diode_store.records import TimingMethod
+from diode_store.records import Timing, TimingMethod
 from diode_store.system.resources import trained_models_dir
 from diode_store.warehouse.store import Store
 from diode_trainer import artifact
@@ -179,6 +180,21 @@ def test_no_model_is_asked_about_another_architecture(database_url: str, backgro
         found = parts(feed, background)
     assert said(found) == {}
     assert "No model covers this problem on this device" in notes(found)[0]
+
+
+def test_a_convolution_is_ranked_by_a_model_of_its_own(database_url: str, background: Background) -> None:
+    """The model knows the library's kernel beside the templates."""
+    problem = parse_problem("convolution:8x4x64x64:320x3x3/padding1").problem()
+    blocks = {"BLOCK_M": 256, "BLOCK_N": 64, "BLOCK_K": 16, "num_stages": 2, "num_warps": 4}
+    configs = kernel_config("triton::convolution2d", blocks), kernel_config("aten::convolution", {})
+    timings = tuple(map(Timing, configs, (18.0, 37.0)))
+    with Store.open(database_url) as store:
+        store.write([samples.measurement(problem=problem, hardware=require_device("h200"), timings=timings)])
+    with Feed(database_url) as feed:
+        found = parts(feed, background, problem=problem.key.hex())
+        times = [row["predicted_us"] for row in rows(feed, found, "configs")]
+    assert said(found)["model"] == ("convolution_v1", "the hook's choice")
+    assert times == pytest.approx([18.0, 37.0], rel=0.1)
 
 
 @pytest.mark.parametrize(("regime", "more"), [("graph", ""), ("write_flush", " --timing write-flush")])
