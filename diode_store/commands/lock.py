@@ -99,7 +99,8 @@ def lock(
     left_out = ranked_ties.left_out(connection, device.id, found.id, options.op, options.regime)
     picks: list[Pick] = []
     with progress("locking, problems") as advance:
-        for item in ranked_ties.ranked(connection, device.id, found.id, options.op, options.regime):
+        found_ties = ranked_ties.ranked(connection, device.id, found.id, options.op, options.regime, left_out=left_out)
+        for item in found_ties:
             advance(1)
             if item.problem.is_unknown:
                 why = item.problem.why_no_shape

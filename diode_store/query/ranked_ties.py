@@ -68,6 +68,9 @@ LEFT JOIN ranked AS r USING (problem_id)
 """
 
 
+_UNTRUSTED = "fastest with 8 warps in a convolution's template, whose results cannot be trusted"
+
+
 @dataclass(frozen=True)
 class FoundEnvironment:
     """An environment with timings on a device."""
@@ -149,12 +152,14 @@ def ranked(
     environment_id: int,
     op: str | None,
     regime: str | None = None,
+    *,
+    left_out: dict[str, int] | None = None,
 ) -> Iterator[Ranked]:
     """Yield each timed problem with its tie set, in a stable order.
 
     If a problem was timed in several regimes, the regime nearest to deployment counts unless ``regime`` names another.
     A grouped product comes once for all its routings, as ``routings`` says. Kernels whose results cannot be trusted are
-    left out, and problems whose fastest kernels all are.
+    left out, and problems whose fastest kernels all are; ``left_out`` gets their number by the reason.
     """
     rows = connection.execute(_RANKED, [hardware_id, environment_id, op, regime]).fetchall()
     found = list(over_routings(connection, hardware_id, environment_id, map(_timed_problem, rows)))
@@ -168,6 +173,8 @@ def ranked(
             ties = tuple(config for config in ties if why_not_trusted(each.problem.shape, config) is None)
         if ties:
             yield Ranked(each.problem, ties, each.runtime_us, each.regime)
+        elif left_out is not None:
+            left_out[_UNTRUSTED] = left_out.get(_UNTRUSTED, 0) + 1
 
 
 def _timed_problem(row: tuple[Any, ...]) -> TimedProblem:

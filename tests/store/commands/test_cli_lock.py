@@ -158,6 +158,21 @@ def test_what_is_left_out(locks: Locks) -> None:
     assert f"{reason}\n" in locks.run().err
 
 
+def test_kernels_whose_results_cannot_be_trusted(locks: Locks) -> None:
+    """With 8 warps a convolution's template computes wrong results; a tie takes its place, else the problem is out."""
+    blocks = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "num_stages": 2, "ALLOW_TF32": False}
+    eight, four = (kernel_config("triton::convolution2d", {**blocks, "num_warps": warps}) for warps in (8, 4))
+    of_3x3, of_1x1, alone = (
+        parse_problem(f"convolution:8x4x64x64:{kernel}").problem() for kernel in ("64x3x3", "64x1x1", "96x3x3")
+    )
+    for problem in (of_3x3, of_1x1):
+        locks.measure({eight: 20.0, four: 20.0}, problem=problem)
+    locks.measure({eight: 20.0}, problem=alone)
+    picked = {pick.problem.key: pick.configs[0] for pick in locks.picks()}
+    assert picked == {of_3x3.key: four, of_1x1.key: picked[of_1x1.key]}
+    assert "1 problem left out: fastest with 8 warps in a convolution's template" in locks.run().err
+
+
 @pytest.mark.quick(1)
 def test_what_only_the_vendors_kernels_were_timed_of(locks: Locks) -> None:
     """Is left out, as nobody knows whether a template is faster; once one was timed, however slow, it is not."""
