@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from diode_store.candidates.convolution_space import why_not_trusted
 from diode_store.errors import ExportError
 from diode_store.exchange.foreign.inductor_lut import Ranked
+from diode_store.ops import OPS
 from diode_store.query.routings import TimedProblem, over_routings
 from diode_store.records import CONFIG_COLUMNS, REGIME_NAMES, UNKNOWN, Environment, KernelConfig, Problem, TensorSpec
 
@@ -169,7 +170,7 @@ def ranked(
     configs = {row[0]: config_of_row(row[1:]) for row in connection.execute(select, [wanted]).fetchall()}
     for each in found:
         ties = tuple(configs[number] for number in each.ties)
-        if not each.problem.is_unknown:
+        if each.problem.op in OPS and OPS[each.problem.op].is_convolution:
             ties = tuple(config for config in ties if why_not_trusted(each.problem.shape, config) is None)
         if ties:
             yield Ranked(each.problem, ties, each.runtime_us, each.regime)

@@ -127,7 +127,7 @@ def test_a_model_of_attention_names_one_config() -> None:
         assert {each.config.template for each in found.ranked} == {f"triton::{found.problem.op}"}
         times = [each.predicted_us or 0.0 for each in found.ranked]
         assert times == sorted(times)
-        assert found.decision.chosen[0] == found.ranked[0]
+        assert found.decision.chosen[0] in found.ranked
     small, decoded = of("flex_attention:4x16x2048x64/causal/block64", texts[1])
     assert {each.config.block_m for each in small.ranked} <= {16, 32, 64}
     assert {each.config.block_m for each in decoded.ranked} == {16}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from diode_store.system import resources
 from diode_trainer import catalogue
-from diode_trainer.feature_kinds import ATTENTION, PRODUCTS
+from diode_trainer.feature_kinds import ATTENTION, CONVOLUTIONS, PRODUCTS
 
 if TYPE_CHECKING:
     import pytest
@@ -24,12 +24,15 @@ def features_in(text: str) -> list[str]:
 
 def test_every_feature_is_documented() -> None:
     """The page names each feature once, and no other; those of a kernel of attention without their endings."""
-    products, attention = FEATURES.split("## Flex attention")
+    products, alone = FEATURES.split("## Flex attention")
+    attention, convolutions = alone.split("## Convolutions")
     assert features_in(products) == sorted((*PRODUCTS.problem, *PRODUCTS.config))
     assert f"version {PRODUCTS.version}." in products
     config = {re.sub("_of_(queries|keys)$", "", name) for name in ATTENTION.config}
     assert features_in(attention) == sorted((*ATTENTION.problem, *config))
     assert f"version {ATTENTION.version}." in attention
+    assert features_in(convolutions) == sorted((*CONVOLUTIONS.problem, *CONVOLUTIONS.config))
+    assert f"version {CONVOLUTIONS.version}." in convolutions
 
 
 def test_the_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
