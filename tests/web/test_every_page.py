@@ -131,12 +131,12 @@ def test_back_shows_what_was_there(visitor: Visitor, name: str) -> None:
     for number in (0, 1):
         select, value = _choices(visitor)[number]
         _choose(visitor, select, value)
-        visitor.settled()
+        _at_rest(visitor)
         shown.append((visitor.path, _said(visitor, name)))
     assert len({path for path, _ in shown}) == 3
     for wanted, move in ((shown[1], "go_back"), (shown[0], "go_back"), (shown[1], "go_forward")):
         getattr(visitor.page, move)()
-        visitor.settled()
+        _at_rest(visitor)
         assert (visitor.path, _said(visitor, name)) == wanted
 
 
@@ -158,6 +158,13 @@ def test_back_shows_the_query_that_was_there(visitor: Visitor) -> None:
         visitor.settled()
         assert (page.url, visitor.text()) == wanted
         assert box.input_value() == "SELECT 41 + 1 AS answer"
+
+
+def _at_rest(visitor: Visitor) -> None:
+    """Wait until a page that is being worked out has its results, and the pictures of the page are drawn."""
+    visitor.settled()
+    visitor.page.get_by_text("will appear here").first.wait_for(state="detached", timeout=120_000)
+    visitor.settled()
 
 
 def _choose(visitor: Visitor, select: Locator, value: str) -> None:
