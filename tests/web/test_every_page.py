@@ -175,9 +175,9 @@ def _choose(visitor: Visitor, select: Locator, value: str) -> None:
 
 
 def _said(visitor: Visitor, name: str) -> str:
-    """Return what a page says; of one that tells of more than the cache without its numbers, which move."""
+    """Return what a page says; of one that tells of more than the cache without its numbers and ages, which move."""
     said = visitor.text()
-    return re.sub(r"[\d.,]+", "#", said) if PAGES[name].is_live else said
+    return re.sub(r"[\d.,]+( (s|min|h|d)\b( \d+ (s|min|h|d)\b)?)?", "#", said) if PAGES[name].is_live else said
 
 
 def _choices(visitor: Visitor) -> list[tuple[Locator, str]]:
