@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from diode_store.kernels import is_vendor_template
 from diode_store.ops import OPS
-from diode_store.ops.convolving import BETWEEN
+from diode_store.ops.convolving import numbers_of
 
 if TYPE_CHECKING:
     from diode_store.kernels import KernelConfig
@@ -22,7 +23,6 @@ def why_not_trusted(shape: ProblemShape, config: KernelConfig) -> str | None:
     """Return why a kernel's results for a problem cannot be trusted; None if they can."""
     if not OPS[shape.op].is_convolution or is_vendor_template(config.template):
         return None
-    is_pointwise = set(str(shape.dimension("kernel", "1"))) <= {"1", BETWEEN}
-    if is_pointwise or (config.num_warps or 0) <= _MOST_WARPS:
+    if prod(numbers_of(shape.dimension("kernel", "1"))) == 1 or (config.num_warps or 0) <= _MOST_WARPS:
         return None
     return f"Triton computes wrong results with {config.num_warps} warps for a kernel larger than 1 x 1"

@@ -113,6 +113,11 @@ def joined(numbers: Sequence[int]) -> str:
     return BETWEEN.join(map(str, numbers))
 
 
+def numbers_of(value: Scalar) -> tuple[int, ...]:
+    """Return the numbers of a scalar or dimension, the reverse of ``joined``."""
+    return tuple(map(int, str(value).split(BETWEEN)))
+
+
 def split(op: str, name: str, value: Scalar | None, spatial: int) -> tuple[int, ...]:
     """Return the numbers of a scalar, one for each spatial dimension; None is the usual number.
 

@@ -205,6 +205,13 @@ def test_a_pick_whose_results_cannot_be_trusted() -> None:
     assert handler.get_stats()["picks_missed"] == 1
 
 
+@pytest.mark.parametrize("kernel", ["11x11", "1x11", "11x1"])
+def test_a_kernel_of_ones_in_writing_alone_is_no_pointwise_one(kernel: str) -> None:
+    """Its templates have a loop over the kernel."""
+    found = candidates_of(parse_problem(f"convolution:8x64x56x56:64x{kernel}").problem())
+    assert {each.num_warps for each in found[1:]} <= {1, 2, 4}
+
+
 @pytest.mark.parametrize("words", ["dilation2", "stride2"])
 def test_dilated_convolutions_have_no_template(words: str) -> None:
     """A stride is no obstacle, but such a convolution is no product."""

@@ -17,7 +17,7 @@ from diode_store.candidates.operands import ACCESS_BYTES
 from diode_store.devices.descriptor import describe
 from diode_store.kernels import is_vendor_template
 from diode_store.ops import OPS
-from diode_store.ops.convolving import BETWEEN, DILATION, STRIDE
+from diode_store.ops.convolving import DILATION, STRIDE, numbers_of
 from diode_store.ops.work import itemsize
 from diode_store.timing.roofline import roofline
 from diode_trainer.work import widest_access
@@ -101,8 +101,7 @@ class _Sizes(NamedTuple):
 
     @classmethod
     def of(cls, shape: ProblemShape) -> _Sizes:
-        kernel = _numbers(shape, "kernel", "1")
-        stride, dilation = (_numbers(shape, name, "1") for name in (STRIDE, DILATION))
+        kernel, stride, dilation = (numbers_of(shape.dimension(name, "1")) for name in ("kernel", STRIDE, DILATION))
         weights = prod(kernel)
         return cls(
             groups=shape.b,
@@ -182,10 +181,6 @@ def _of_configs(shape: ProblemShape, device: Descriptor, columns: ConfigColumns)
     features = np.concatenate(([vendor, products], of_templates)).astype(np.float32)
     features[_FIRST_OF_TEMPLATES:, vendor] = 0
     return features
-
-
-def _numbers(shape: ProblemShape, name: str, usual: str) -> tuple[int, ...]:
-    return tuple(map(int, str(shape.dimension(name, usual)).split(BETWEEN)))
 
 
 def _rounded(size: int, multiple: int) -> int:

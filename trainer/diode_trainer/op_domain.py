@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.ops import OPS
 from diode_store.ops.attending import FORWARD
-from diode_store.ops.convolving import BETWEEN, DILATION
+from diode_store.ops.convolving import DILATION, numbers_of
 from diode_store.ops.grouping import BATCH, COLUMNS, DEPTH, ROWS
 from diode_store.records import ProblemShape
 from diode_trainer.covered import CoveredHardware, labels
@@ -198,7 +198,7 @@ def _value(shape: ProblemShape, name: str) -> Scalar:
     if name == "out_dtype":
         return shape.out_dtype
     if name == _SPATIAL:
-        return str(shape.dimension("kernel", "1")).count(BETWEEN) + 1
+        return len(numbers_of(shape.dimension("kernel", "1")))
     if name == _DILATED:
         return shape.dimension(DILATION) is not None
     if name == _HEAD_SIZE:

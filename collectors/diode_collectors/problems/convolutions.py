@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from diode_store.errors import RecordError, SettingsError
 from diode_store.ops import OPS
-from diode_store.ops.convolving import BETWEEN, GROUPS, USUAL, convolution_of
+from diode_store.ops.convolving import BETWEEN, GROUPS, USUAL, convolution_of, numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ def split_text(text: str) -> tuple[str, tuple[tuple[int, ...], ...], list[str]]:
             f"then words such as /stride2/padding1/groups32 if you like, such as {EXAMPLE}"
         )
     size, kernel, words = match.groups()
-    return OP, (_numbers(size), _numbers(kernel)), words.split("/")[1:]
+    return OP, (numbers_of(size), numbers_of(kernel)), words.split("/")[1:]
 
 
 def scalar_of(word: str) -> dict[str, Scalar] | None:
@@ -89,7 +89,7 @@ def text_of(shape: ProblemShape) -> str:
     """Return the sizes of a convolution as ``split_text`` takes them, without layout and dtype."""
     kernel = str(shape.dimension("kernel"))
     channels = shape.k * shape.b
-    for number in _numbers(kernel):
+    for number in numbers_of(kernel):
         channels //= number
     size = f"{shape.dimension('batch')}x{channels}x{shape.dimension('size')}"
     return f"{shape.op}:{size}:{shape.n * shape.b}x{kernel}"
@@ -116,10 +116,6 @@ def check_convolution(shape: ProblemShape) -> None:
         raise SettingsError(f"{shape.op} needs a size and a kernel; write it as {EXAMPLE}")
     if shape.dimension("bias"):
         raise SettingsError(f"{shape.op} is timed without its bias, which Inductor adds apart on a GPU; leave it out")
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(BETWEEN)))
 
 
 def _short(value: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from diode_collectors.problems.search_space import GUIDED
 from diode_store.candidates.grouped_space import grouped_configs
 from diode_store.ops.attending import BACKWARD, DECODING, FORWARD
-from diode_store.ops.convolving import BETWEEN, DILATION
+from diode_store.ops.convolving import DILATION, numbers_of
 from diode_store.ops.scaling import ROW, TENSOR, recipes_of
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def count_other(
 ) -> int:
     """Return the number of choices of a problem, vendor kernels included; arguments as in ``count_choices``."""
     if problem.entry.is_convolution:
-        is_signal = BETWEEN not in str(problem.shape.dimension("kernel"))
+        is_signal = len(numbers_of(problem.shape.dimension("kernel", "1"))) == 1
         return 1 if is_signal or problem.shape.dimension(DILATION) is not None else 1 + _CONVOLUTION
     if problem.entry.is_attention:
         lists = _ATTENTION[problem.op]
