@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from diode_integration.decide.alone import is_clear
+from diode_integration.decide.alone import is_clear, member_ratios
 from diode_integration.inductor.attention import as_if_cuda
 from diode_integration.inductor.convolutions import VENDOR
 from diode_store.candidates.columns import ConfigColumns
@@ -90,9 +90,7 @@ def chosen_of(example: Examples, prediction: Prediction, default: int) -> int:
     """Return the position of the kernel that the hook would keep."""
     predicted = np.where(example.ran & _usable(example), prediction.runtime_us, np.inf)
     best = int(predicted.argmin())
-    places = {int(index): place for place, index in enumerate(prediction.finalists)}
-    logs = prediction.member_logs
-    ratios = logs[:, places[best]] - logs[:, places[default]] if {best, default} <= places.keys() else None
+    ratios = member_ratios(prediction.finalists, prediction.member_logs, best, default)
     return best if is_clear(example.shape.op, predicted[default], predicted[best], ratios) else default
 
 

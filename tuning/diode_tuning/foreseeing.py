@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.problems.search_space import SearchSpace
@@ -18,6 +18,21 @@ if TYPE_CHECKING:
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.sweep.already import DoneKey
     from diode_tuning.job import TuningJob
+    from diode_tuning.plan import Round
+    from diode_tuning.pool import Pool
+
+
+@dataclass
+class _Foreseen:
+    """Problems and kernels that some rounds will measure."""
+
+    chosen: dict[SweepProblem, None] = field(default_factory=dict)
+    """Products, in order."""
+    by_vendor: list[SweepProblem] = field(default_factory=list)
+    """Those among them that are measured with vendor kernels alone."""
+    pinned: list[SweepProblem] = field(default_factory=list)
+    choices: int = 0
+    estimate_s: float = 0.0
 
 
 def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
@@ -34,30 +49,10 @@ def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
     rounds = [each for each in run.plan.rounds if not each.is_measured]
     done = pool.done(job.folder.spools())
     known, unknown = pool.known_and_left(pool.space, done)
-    chosen: dict[SweepProblem, None] = {}
-    by_vendor: list[SweepProblem] = []
-    pinned: list[SweepProblem] = []
-    choices, estimate_s = 0, 0.0
-    for each in rounds:
-        space = SearchSpace.parse(each.search_space)
-        estimate = pool.estimate(space)
-        there, left = pool.known_and_left(space, done, is_pinned=each.is_pinned)
-        left_s = each.budget_s - each.spent_s
-        if each.is_pinned:
-            found = pool.in_time(left, left_s, space)
-            pinned += found
-        else:
-            left = [problem for problem in left if problem not in chosen]
-            found = pool.chosen([*there, *chosen], left, left_s, space)
-            chosen |= dict.fromkeys(found)
-        if space.is_vendor:
-            by_vendor += found
-        else:
-            choices += sum(map(estimate.choices, found))
-        estimate_s += estimate.seconds(found)
+    foreseen = _measured_by(pool, rounds, done)
     goes_on_with = None if run.plan.rounds[0].problems is None else run.path.name
     measured = pool.measured(0.0, done)
-    learned = measured | {problem.problem().key for problem in chosen.keys() - by_vendor}
+    learned = measured | {problem.problem().key for problem in foreseen.chosen.keys() - foreseen.by_vendor}
     return {
         "hardware": job.hardware.name,
         "devices": [device.name for device in job.devices],
@@ -67,17 +62,39 @@ def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
         "measured_already": len(known),
         "rounds": [asdict(each) for each in run.plan.rounds],
         "budget_s": sum(each.budget_s - each.spent_s for each in rounds),
-        "problems": len(chosen) - len(by_vendor),
-        "vendor_problems": len(by_vendor),
-        "choices": choices,
-        "estimate_s": estimate_s,
+        "problems": len(foreseen.chosen) - len(foreseen.by_vendor),
+        "vendor_problems": len(foreseen.by_vendor),
+        "choices": foreseen.choices,
+        "estimate_s": foreseen.estimate_s,
         "too_few": _too_few(len(learned), job.enough_minutes(len(measured), unknown), goes_on=goes_on_with is not None)
         if pool.problems
         else None,
         "model": str(installing.target(job.hardware)) if pool.problems else None,
         "goes_on_with": goes_on_with,
-        **_of_pinned(job, pinned, done),
+        **_of_pinned(job, foreseen.pinned, done),
     }
+
+
+def _measured_by(pool: Pool, rounds: Sequence[Round], done: set[DoneKey]) -> _Foreseen:
+    """Return what rounds will measure, given what is measured."""
+    seen = _Foreseen()
+    for each in rounds:
+        space, left_s = SearchSpace.parse(each.search_space), each.budget_s - each.spent_s
+        estimate = pool.estimate(space)
+        there, left = pool.known_and_left(space, done, is_pinned=each.is_pinned)
+        if each.is_pinned:
+            found = pool.in_time(left, left_s, space)
+            seen.pinned += found
+        else:
+            left = [problem for problem in left if problem not in seen.chosen]
+            found = pool.chosen([*there, *seen.chosen], left, left_s, space)
+            seen.chosen |= dict.fromkeys(found)
+        if space.is_vendor:
+            seen.by_vendor += found
+        else:
+            seen.choices += sum(map(estimate.choices, found))
+        seen.estimate_s += estimate.seconds(found)
+    return seen
 
 
 def _of_pinned(job: TuningJob, planned: Sequence[SweepProblem], done: set[DoneKey]) -> dict[str, Any]:

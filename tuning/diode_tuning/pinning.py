@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store.command_line.console import print_note
 from diode_store.command_line.render import counted
-from diode_store.errors import DiodeError, PicksError
+from diode_store.errors import PicksError
 from diode_trainer import catalogue
 from diode_trainer.data.dataset import LEARNED_ALONE
 from diode_trainer.feature_kinds import kind_of
 from diode_trainer.jobs.naming import model_name, output_path
 from diode_tuning import installing
+from diode_tuning.plan import made
 from diode_tuning.pool import FEWEST_PROBLEMS, folds_for
 from diode_tuning.running import CommandFailedError
 
@@ -52,11 +53,8 @@ def write_picks(url: str, device: SweepDevice, ops: Iterable[str]) -> dict[str, 
     with contextlib.suppress(PicksError):  # there is none yet, or it is damaged
         there = read_picks(path)
         before = there if there.device.key == device.hardware.key else before
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DiodeError(f"{path.parent}: cannot be made ({error.strerror or error}); make room") from None
-    before.updated(found).write(path, force=True)
+    with made(path):
+        before.updated(found).write(path, force=True)
     return {"file": str(path), "picks": len(found)}
 
 

@@ -116,7 +116,7 @@ class RunFolder:
     def choose(self, number: int, problems: Sequence[SweepProblem], guide: Guide | None = None) -> None:
         """Save a round's problems, in the order to measure them, and the kernels to begin with."""
         if guide:
-            with _made(self.guide_file(number)) as path:
+            with made(self.guide_file(number)) as path:
                 write_guide(path, guide)
         write(self.problems_file(number), as_text(problems))
         self.plan.rounds[number - 1].problems = len(problems)
@@ -252,12 +252,12 @@ def write(path: Path, text: str) -> None:
     Raises:
         DiodeError: the file cannot be written.
     """
-    with _made(path):
+    with made(path):
         write_durably({path: text.encode()})
 
 
 @contextlib.contextmanager
-def _made(path: Path) -> Iterator[Path]:
+def made(path: Path) -> Iterator[Path]:
     """Make the folder of a file that is written in the block.
 
     Raises:

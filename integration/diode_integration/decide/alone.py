@@ -163,7 +163,8 @@ class AloneModels:
         predicted = ranking.predicted_us
         best, reason = int(np.argmin(predicted)), "predicted fastest"
         if default is not None and best > 0:
-            usual, ratios = _USUAL[problem.op], _ratios(ranking, best)
+            usual, spread = _USUAL[problem.op], ranking.spread
+            ratios = None if spread is None else member_ratios(spread.indices, spread.member_logs, best, 0)
             reason = f"predicted {1 - predicted[best] / predicted[0]:.0%} below {usual}"
             if not is_clear(problem.op, predicted[0], predicted[best], ratios, is_near=bool(ranking.near_to)):
                 best, reason = 0, f"{usual} is kept: the fastest is {reason}, which is not clear enough"
@@ -205,15 +206,22 @@ class AloneModels:
         return None, why
 
 
-def _ratios(ranking: Ranking, best: int) -> NDArray[np.floating] | None:
-    """Return each member's log(best / first config), shape (E,); None if the members did not score both."""
-    spread = ranking.spread
-    if spread is None:
+def member_ratios(
+    indices: NDArray[np.intp], member_logs: NDArray[np.float32], best: int, default: int
+) -> NDArray[np.float32] | None:
+    """Return each member's log(best / default), shape (E,); None if the members did not score both.
+
+    Args:
+        indices: indices of the f configs that the members scored, shape (f,).
+        member_logs: their predictions as log(microseconds), shape (E, f).
+        best: index of the kernel predicted fastest.
+        default: index of the default.
+    """
+    places = [np.flatnonzero(indices == each) for each in (best, default)]
+    if any(len(place) == 0 for place in places):
         return None
-    places = {int(index): place for place, index in enumerate(spread.indices)}
-    if not {0, best} <= places.keys():
-        return None
-    ratios: NDArray[np.floating] = spread.member_logs[:, places[best]] - spread.member_logs[:, places[0]]
+    of_best, of_default = (member_logs[:, place[0]] for place in places)
+    ratios: NDArray[np.float32] = of_best - of_default
     return ratios
 
 

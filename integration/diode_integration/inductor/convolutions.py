@@ -10,6 +10,7 @@ from math import prod
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from diode_collectors.inductor.convolutions import CONVOLUTION
 from diode_collectors.inductor.indexing import overflows
 from diode_integration.decide.decision import DecidedBy
 from diode_integration.inductor.as_if_cuda import ListedConfig
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from diode_integration.decide.decision import Decision
     from diode_store.records import Problem
 
-OP = "convolution"
-(_VENDOR,), (_PRODUCT,) = OPS[OP].vendors, OPS[OP].other_vendors
+(_VENDOR,), (_PRODUCT,) = OPS[CONVOLUTION].vendors, OPS[CONVOLUTION].other_vendors
 VENDOR, PRODUCT = KernelConfig(_VENDOR), KernelConfig(_PRODUCT)
 
 
@@ -62,7 +62,7 @@ def _listed(m: int, n: int, k: int, item_bytes: int) -> list[KernelConfig]:
 
 def _config_of(listed: Any) -> KernelConfig:
     blocks = {f"block_{name}": listed.kwargs[f"BLOCK_{name.upper()}"] for name in "mnk"}
-    return KernelConfig(OPS[OP].template, num_stages=listed.num_stages, num_warps=listed.num_warps, **blocks)
+    return KernelConfig(OPS[CONVOLUTION].template, num_stages=listed.num_stages, num_warps=listed.num_warps, **blocks)
 
 
 @contextmanager

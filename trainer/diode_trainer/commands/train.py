@@ -153,9 +153,9 @@ def _report(trained: Trained, examples: ExampleSet, folds: int, to: Destination)
 
 def _say_if_narrow(examples: ExampleSet) -> None:
     from diode_trainer.card import narrow_note
-    from diode_trainer.feature_kinds import is_alone as is_alone_op
+    from diode_trainer.data.dataset import LEARNED_ALONE
 
-    is_alone = any(is_alone_op(example.shape.op) for example in examples)
+    is_alone = any(example.shape.op in LEARNED_ALONE for example in examples)
     if not is_alone and (note := narrow_note(examples.triton_configs)) is not None:
         print_note(f"note: {note}")
 
